@@ -1,0 +1,3 @@
+//! The `ferroflow` command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! ferroflow: the distributed TensorFlow runtime, rebuilt in Rust.

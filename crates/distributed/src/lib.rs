@@ -1,0 +1,1 @@
+//! Master and worker: they speak interfaces, never sockets.

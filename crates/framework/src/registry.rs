@@ -1,0 +1,81 @@
+//! The list of all ops, built once and passed to whoever needs it.
+
+use crate::op::Op;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tensor::{Result, not_found};
+
+/// All ops by name.
+#[derive(Default)]
+pub struct Registry {
+    ops: HashMap<String, Arc<Op>>,
+}
+
+impl Registry {
+    /// A registry of these ops. Two of one name are a mistake of ours.
+    pub fn new(ops: impl IntoIterator<Item = Op>) -> Registry {
+        let mut registry = Registry::default();
+        for op in ops {
+            let op = op.resolved();
+            let name = op.name.clone();
+            let old = registry.ops.insert(name.clone(), Arc::new(op));
+            assert!(old.is_none(), "op {name} is defined twice");
+        }
+        registry
+    }
+
+    /// The op of this name.
+    pub fn get(&self, name: &str) -> Option<&Arc<Op>> {
+        self.ops.get(name)
+    }
+
+    /// The op of this name; the error names the nearest one.
+    pub fn lookup(&self, name: &str) -> Result<&Arc<Op>> {
+        self.get(name).ok_or_else(|| {
+            let near = nearest(name, self.ops.keys().map(String::as_str));
+            let hint = near.map(|n| format!(" Did you mean '{n}'?")).unwrap_or_default();
+            not_found!("Op type not registered '{name}' in this binary.{hint}")
+        })
+    }
+
+    /// All ops, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Op>> {
+        self.ops.values()
+    }
+}
+
+/// The candidate most like a mistyped word, if one is close.
+pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = (word.len() / 3).max(1);
+    candidates.map(|c| (distance(word, c), c)).filter(|(d, _)| *d <= limit).min().map(|(_, c)| c)
+}
+
+/// How many letters must be changed, added or removed, ignoring case.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<u8>, Vec<u8>) = (a.to_ascii_lowercase().into_bytes(), b.to_ascii_lowercase().into_bytes());
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let change = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_op_is_answered_with_the_nearest() {
+        let registry = Registry::new([Op::new("MatMul"), Op::new("Add")]);
+        let error = registry.lookup("Matmull").unwrap_err();
+        assert_eq!(error.code, tensor::Code::NotFound);
+        assert!(error.message.contains("Did you mean 'MatMul'?"), "{error}");
+        assert!(!registry.lookup("Softmax").unwrap_err().message.contains("Did you"));
+    }
+}

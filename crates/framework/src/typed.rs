@@ -1,0 +1,229 @@
+//! One kernel body for many element types: the only `match dtype` over kernels in the program.
+//!
+//! A kernel is a plain struct with one generic `compute<T>`. An adapter reads the node's type attribute when the
+//! kernel is built and picks the instance. [`moves`] is for kernels that only carry elements about (Gather, Concat,
+//! Transpose): it dispatches on the element's size, and serves strings and handles too.
+
+use crate::kernel::{BuiltKernel, Kernel, KernelBuild, KernelContext};
+use crate::op::KernelFn;
+use bytes::Bytes;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use tensor::{Complex, DType, Element, ResourceHandle, Result, Shape, Tensor, Variant, Word, bf16, f16, unsupported};
+
+/// Combines `Element` with a numeric trait of `linalg` under the latter's name.
+macro_rules! aliases {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        pub trait $name: Element + linalg::number::$name {}
+        impl<T: Element + linalg::number::$name> $name for T {}
+    )*};
+}
+aliases! {
+    /// An element that can be added and multiplied.
+    Number;
+    /// An element with an order: integers and floats.
+    Real;
+    /// An element with roots and exponentials: floats and complex numbers.
+    Field;
+    /// Half, bfloat16, float, double.
+    Float;
+    /// The integers of 8 to 64 bits.
+    Int;
+}
+
+/// Declares a kernel trait, its adapter and the adapter for a named attribute.
+macro_rules! adapters {
+    ($($(#[$doc:meta])* $trait:ident, $bound:ident, $adapter:ident, $by:ident: $($variant:ident => $t:ty),*;)*) => {$(
+        $(#[$doc])*
+        pub trait $trait: Send + Sync + 'static {
+            /// Fills the outputs. Must not block.
+            fn compute<T: $bound>(&self, ctx: &mut KernelContext<'_>) -> Result<()>;
+        }
+
+        $(#[$doc])*
+        /// The type is that of the op's first type attribute.
+        pub fn $adapter<K: $trait>(build: fn(&KernelBuild<'_>) -> Result<K>) -> KernelFn {
+            Arc::new(move |b| {
+                let attr = first_type_attr(b)?;
+                $by(b, &attr, build(b)?)
+            })
+        }
+
+        /// The same, for the type that a given attribute names.
+        pub fn $by<K: $trait>(b: &KernelBuild<'_>, attr: &str, kernel: K) -> Result<BuiltKernel> {
+            struct Typed<K, T>(K, PhantomData<fn() -> T>);
+            impl<K: $trait, T: $bound> Kernel for Typed<K, T> {
+                fn compute(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+                    self.0.compute::<T>(ctx)
+                }
+            }
+            match b.dtype(attr)? {
+                $(DType::$variant => Ok(BuiltKernel::new(Typed::<K, $t>(kernel, PhantomData))),)*
+                other => Err(no_kernel(b, other)),
+            }
+        }
+    )*};
+}
+adapters! {
+    /// A kernel for the floating types.
+    FloatKernel, Float, floats, floats_by: F16 => f16, BF16 => bf16, F32 => f32, F64 => f64;
+    /// A kernel for floats and complex numbers.
+    FieldKernel, Field, fields, fields_by:
+        F16 => f16, BF16 => bf16, F32 => f32, F64 => f64, C64 => Complex<f32>, C128 => Complex<f64>;
+    /// A kernel for integers and floats.
+    RealKernel, Real, reals, reals_by: F16 => f16, BF16 => bf16, F32 => f32, F64 => f64, I8 => i8, I16 => i16,
+        I32 => i32, I64 => i64, U8 => u8, U16 => u16, U32 => u32, U64 => u64;
+    /// A kernel for integers, floats and complex numbers.
+    NumberKernel, Number, numbers, numbers_by: F16 => f16, BF16 => bf16, F32 => f32, F64 => f64, I8 => i8, I16 => i16,
+        I32 => i32, I64 => i64, U8 => u8, U16 => u16, U32 => u32, U64 => u64, C64 => Complex<f32>, C128 => Complex<f64>;
+    /// A kernel for integers.
+    IntKernel, Int, ints, ints_by: I8 => i8, I16 => i16, I32 => i32, I64 => i64, U8 => u8, U16 => u16, U32 => u32,
+        U64 => u64;
+}
+
+/// An element to a kernel that only carries elements about: a word of its size, a string, a handle.
+pub trait Item: Clone + PartialEq + Send + Sync + 'static {
+    /// The elements of a tensor.
+    fn items(tensor: &Tensor) -> Result<&[Self]>;
+    /// A new tensor whose elements `fill` writes; they start as zeros or arbitrary.
+    fn build(dtype: DType, shape: Shape, fill: impl FnOnce(&mut [Self]) -> Result<()>) -> Result<Tensor>;
+    /// The elements of a tensor to write to in place, copied first if somebody else holds them.
+    fn items_mut(tensor: &mut Tensor) -> Result<&mut [Self]>;
+    /// Zero, or an empty string.
+    fn zero() -> Self;
+}
+
+/// The words.
+macro_rules! word_items {
+    ($($t:ty),*) => {$(
+        impl Item for $t {
+            fn items(tensor: &Tensor) -> Result<&[$t]> {
+                tensor.as_words()
+            }
+            fn build(dtype: DType, shape: Shape, fill: impl FnOnce(&mut [$t]) -> Result<()>) -> Result<Tensor> {
+                build_words(dtype, shape, fill)
+            }
+            fn items_mut(tensor: &mut Tensor) -> Result<&mut [$t]> {
+                tensor.as_mut_words()
+            }
+            fn zero() -> $t {
+                0
+            }
+        }
+    )*};
+}
+word_items!(u8, u16, u32, u64, u128);
+
+fn build_words<W: Word>(dtype: DType, shape: Shape, fill: impl FnOnce(&mut [W]) -> Result<()>) -> Result<Tensor> {
+    // Booleans must never hold arbitrary memory, whatever `fill` leaves out.
+    let mut tensor = if dtype == DType::Bool {
+        Tensor::zeros(dtype, shape)?
+    } else {
+        Tensor::from_filled(dtype, shape, |_| Ok(()))?
+    };
+    fill(tensor.as_mut_words()?)?;
+    Ok(tensor)
+}
+
+impl Item for Bytes {
+    fn items(tensor: &Tensor) -> Result<&[Bytes]> {
+        tensor.as_strings()
+    }
+    fn build(_: DType, shape: Shape, fill: impl FnOnce(&mut [Bytes]) -> Result<()>) -> Result<Tensor> {
+        let mut values = vec![Bytes::new(); shape.num_elements()];
+        fill(&mut values)?;
+        Tensor::from_strings(shape, values)
+    }
+    fn items_mut(tensor: &mut Tensor) -> Result<&mut [Bytes]> {
+        tensor.as_mut_strings()
+    }
+    fn zero() -> Bytes {
+        Bytes::new()
+    }
+}
+
+impl Item for ResourceHandle {
+    fn items(tensor: &Tensor) -> Result<&[ResourceHandle]> {
+        tensor.as_handles()
+    }
+    fn build(_: DType, shape: Shape, fill: impl FnOnce(&mut [ResourceHandle]) -> Result<()>) -> Result<Tensor> {
+        let mut values = vec![ResourceHandle::default(); shape.num_elements()];
+        fill(&mut values)?;
+        Tensor::from_handles(shape, values)
+    }
+    fn items_mut(_: &mut Tensor) -> Result<&mut [ResourceHandle]> {
+        Err(unsupported!("handles are not written in place"))
+    }
+    fn zero() -> ResourceHandle {
+        ResourceHandle::default()
+    }
+}
+
+impl Item for Variant {
+    fn items(tensor: &Tensor) -> Result<&[Variant]> {
+        tensor.as_variants()
+    }
+    fn build(_: DType, shape: Shape, fill: impl FnOnce(&mut [Variant]) -> Result<()>) -> Result<Tensor> {
+        let mut values = vec![Variant(Default::default()); shape.num_elements()];
+        fill(&mut values)?;
+        Tensor::from_variants(shape, values)
+    }
+    fn items_mut(_: &mut Tensor) -> Result<&mut [Variant]> {
+        Err(unsupported!("variants are not written in place"))
+    }
+    fn zero() -> Variant {
+        Variant(Default::default())
+    }
+}
+
+/// A kernel that only carries elements about.
+pub trait MoveKernel: Send + Sync + 'static {
+    /// Fills the outputs. Must not block.
+    fn compute<I: Item>(&self, ctx: &mut KernelContext<'_>) -> Result<()>;
+}
+
+/// A kernel that only carries elements about, for every type there is. The type is that of the op's first type
+/// attribute.
+pub fn moves<K: MoveKernel>(build: fn(&KernelBuild<'_>) -> Result<K>) -> KernelFn {
+    Arc::new(move |b| {
+        let attr = first_type_attr(b)?;
+        moves_by(b, &attr, build(b)?)
+    })
+}
+
+/// The same, for the type that a given attribute names.
+pub fn moves_by<K: MoveKernel>(b: &KernelBuild<'_>, attr: &str, kernel: K) -> Result<BuiltKernel> {
+    moves_of(b.dtype(attr)?, kernel)
+}
+
+/// The same, for a given type.
+pub fn moves_of<K: MoveKernel>(dtype: DType, kernel: K) -> Result<BuiltKernel> {
+    struct Moves<K, I>(K, PhantomData<fn() -> I>);
+    impl<K: MoveKernel, I: Item> Kernel for Moves<K, I> {
+        fn compute(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+            self.0.compute::<I>(ctx)
+        }
+    }
+    Ok(match (dtype, dtype.size()) {
+        (DType::String, _) => BuiltKernel::new(Moves::<K, Bytes>(kernel, PhantomData)),
+        (DType::Resource, _) => BuiltKernel::new(Moves::<K, ResourceHandle>(kernel, PhantomData)),
+        (DType::Variant, _) => BuiltKernel::new(Moves::<K, Variant>(kernel, PhantomData)),
+        (_, 1) => BuiltKernel::new(Moves::<K, u8>(kernel, PhantomData)),
+        (_, 2) => BuiltKernel::new(Moves::<K, u16>(kernel, PhantomData)),
+        (_, 4) => BuiltKernel::new(Moves::<K, u32>(kernel, PhantomData)),
+        (_, 8) => BuiltKernel::new(Moves::<K, u64>(kernel, PhantomData)),
+        _ => BuiltKernel::new(Moves::<K, u128>(kernel, PhantomData)),
+    })
+}
+
+/// The attribute a kernel's element type is read from: the first of kind `type` in the op's definition.
+fn first_type_attr(b: &KernelBuild<'_>) -> Result<String> {
+    let found = b.node.op.attrs.iter().find(|a| a.kind == "type");
+    found.map(|a| a.name.clone()).ok_or_else(|| tensor::internal!("op {} has no type attribute", b.node.op.name))
+}
+
+/// The error for an element type that no kernel serves.
+pub fn no_kernel(b: &KernelBuild<'_>, dtype: DType) -> tensor::Error {
+    tensor::invalid!("No OpKernel was registered to support Op '{}' with element type {dtype} on CPU", b.node.op.name)
+}

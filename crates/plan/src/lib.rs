@@ -1,0 +1,1 @@
+//! Pure functions from graph to graph: place, prune, fold, partition.

@@ -1,0 +1,1 @@
+//! Running one graph in one process.

@@ -1,0 +1,4 @@
+//! The public face, on files that TensorFlow wrote and on disks that fail.
+
+mod bundles;
+mod golden;

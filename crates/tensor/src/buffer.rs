@@ -1,0 +1,222 @@
+//! Memory for elements: zero-initialised or recycled, never uninitialised, aligned to 64 bytes unless tiny.
+//!
+//! All `unsafe` memory handling of the crate is here. Large buffers that are let go of are kept for the next
+//! taker (fresh pages cost several times what reused ones do), up to a fixed total.
+
+use crate::{Element, Result, Word, exhausted};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+use std::sync::{Mutex, OnceLock};
+
+/// Alignment of every buffer above [`INLINE_MAX`] bytes: a cache line, and the widest vector register.
+const ALIGN: usize = 64;
+/// Up to this many bytes live inside the struct itself: scalars need no allocation of their own.
+const INLINE_MAX: usize = 16;
+/// Buffers from this size on are recycled.
+const RECYCLE_MIN: usize = 32 << 10;
+/// Larger buffers go straight back to the system.
+const RECYCLE_MAX: usize = 64 << 20;
+/// What all waiting buffers may take together.
+const RECYCLE_TOTAL: usize = 192 << 20;
+
+/// Owned bytes, always initialised.
+pub(crate) struct Buffer {
+    len: usize,
+    memory: Memory,
+}
+
+#[repr(align(16))]
+#[derive(Clone, Copy)]
+struct Inline([u8; INLINE_MAX]);
+
+enum Memory {
+    Inline(Inline),
+    Heap { start: NonNull<u8>, capacity: usize },
+}
+
+// SAFETY: a buffer owns its memory alone, like a `Vec<u8>`.
+unsafe impl Send for Buffer {}
+// SAFETY: shared access is read-only.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// A buffer of `len` bytes with arbitrary but initialised contents.
+    pub(crate) fn new(len: usize) -> Result<Buffer> {
+        if len <= INLINE_MAX {
+            return Ok(Buffer { len, memory: Memory::Inline(Inline([0; INLINE_MAX])) });
+        }
+        let capacity = capacity_for(len);
+        if let Some(start) = recycled(capacity) {
+            return Ok(Buffer { len, memory: Memory::Heap { start, capacity } });
+        }
+        let limit = memory_limit();
+        if len > limit {
+            return Err(exhausted!("a tensor of {len} bytes was wanted; this machine has {limit} bytes of memory"));
+        }
+        let layout =
+            Layout::from_size_align(capacity, ALIGN).map_err(|_| exhausted!("a tensor of {len} bytes was wanted"))?;
+        // SAFETY: the layout's size is above INLINE_MAX, so not zero.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) });
+        let start = start.ok_or_else(|| exhausted!("no memory left for a tensor of {len} bytes"))?;
+        Ok(Buffer { len, memory: Memory::Heap { start, capacity } })
+    }
+
+    /// A buffer of `len` zero bytes.
+    pub(crate) fn zeroed(len: usize) -> Result<Buffer> {
+        let mut buffer = Buffer::new(len)?;
+        // Recycled memory holds old values; fresh memory is zero already, but telling them apart is not worth it
+        // for small buffers and recycling is what happens to large ones.
+        buffer.as_bytes_mut().fill(0);
+        Ok(buffer)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    fn start(&self) -> *const u8 {
+        match &self.memory {
+            Memory::Inline(bytes) => bytes.0.as_ptr(),
+            Memory::Heap { start, .. } => start.as_ptr(),
+        }
+    }
+
+    fn start_mut(&mut self) -> *mut u8 {
+        match &mut self.memory {
+            Memory::Inline(bytes) => bytes.0.as_mut_ptr(),
+            Memory::Heap { start, .. } => start.as_ptr(),
+        }
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        // SAFETY: `start` is valid for `len` initialised bytes for as long as `self` is borrowed.
+        unsafe { std::slice::from_raw_parts(self.start(), self.len) }
+    }
+
+    pub(crate) fn as_bytes_mut(&mut self) -> &mut [u8] {
+        let (start, len) = (self.start_mut(), self.len);
+        // SAFETY: as in `as_bytes`, and the borrow is unique.
+        unsafe { std::slice::from_raw_parts_mut(start, len) }
+    }
+
+    /// The bytes as elements. The caller knows that the buffer holds elements of this type.
+    pub(crate) fn as_elements<T: Element>(&self) -> &[T] {
+        // SAFETY: memory is aligned to at least 16 bytes (all that an Element needs when inline, 64 otherwise),
+        // initialised, and every pattern a tensor of this DTYPE holds is a valid T (contract of Element).
+        unsafe { std::slice::from_raw_parts(self.start().cast(), self.len / size_of::<T>()) }
+    }
+
+    pub(crate) fn as_elements_mut<T: Element>(&mut self) -> &mut [T] {
+        let (start, len) = (self.start_mut(), self.len);
+        // SAFETY: as in `as_elements`, and the borrow is unique.
+        unsafe { std::slice::from_raw_parts_mut(start.cast(), len / size_of::<T>()) }
+    }
+
+    pub(crate) fn as_words<W: Word>(&self) -> &[W] {
+        // SAFETY: aligned to 16 bytes at least, initialised, and a Word is valid for every bit pattern.
+        unsafe { std::slice::from_raw_parts(self.start().cast(), self.len / size_of::<W>()) }
+    }
+
+    pub(crate) fn as_words_mut<W: Word>(&mut self) -> &mut [W] {
+        let (start, len) = (self.start_mut(), self.len);
+        // SAFETY: as in `as_words`, and the borrow is unique. Writers move whole elements, so a bool stays 0 or 1.
+        unsafe { std::slice::from_raw_parts_mut(start.cast(), len / size_of::<W>()) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Memory::Heap { start, capacity } = self.memory
+            && !recycle(start, capacity)
+        {
+            // SAFETY: allocated by `new` with exactly this layout.
+            unsafe { dealloc(start.as_ptr(), Layout::from_size_align_unchecked(capacity, ALIGN)) };
+        }
+    }
+}
+
+/// Elements as bytes, to copy them into a buffer.
+pub(crate) fn bytes_of<T: Element>(values: &[T]) -> &[u8] {
+    // SAFETY: an Element is plain memory without padding.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
+}
+
+/// Sizes are rounded up so that a buffer fits many takers: to 64 bytes when small, to an eighth of the power of
+/// two below when large.
+fn capacity_for(len: usize) -> usize {
+    let step = if len < RECYCLE_MIN { ALIGN } else { 1usize << (usize::BITS - 4 - len.leading_zeros()) };
+    len.checked_next_multiple_of(step).unwrap_or(len)
+}
+
+/// The machine's memory: no single tensor can be larger.
+fn memory_limit() -> usize {
+    static LIMIT: OnceLock<usize> = OnceLock::new();
+    *LIMIT.get_or_init(|| {
+        let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let total = info
+            .lines()
+            .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.trim().parse().ok());
+        total.map_or(64 << 30, |kb: usize| kb << 10)
+    })
+}
+
+/// Buffers waiting to be used again, by capacity. Process-wide like the allocator it stands in front of.
+#[derive(Default)]
+struct Recycler {
+    total: usize,
+    by_capacity: Vec<(usize, Vec<Start>)>,
+}
+struct Start(NonNull<u8>);
+// SAFETY: memory that nobody else refers to.
+unsafe impl Send for Start {}
+
+static RECYCLER: Mutex<Recycler> = Mutex::new(Recycler { total: 0, by_capacity: Vec::new() });
+
+fn recycled(capacity: usize) -> Option<NonNull<u8>> {
+    if !(RECYCLE_MIN..=RECYCLE_MAX).contains(&capacity) {
+        return None;
+    }
+    let mut recycler = RECYCLER.lock().ok()?;
+    let (_, waiting) = recycler.by_capacity.iter_mut().find(|(c, _)| *c == capacity)?;
+    let start = waiting.pop()?;
+    recycler.total -= capacity;
+    Some(start.0)
+}
+
+fn recycle(start: NonNull<u8>, capacity: usize) -> bool {
+    if !(RECYCLE_MIN..=RECYCLE_MAX).contains(&capacity) {
+        return false;
+    }
+    let Ok(mut recycler) = RECYCLER.lock() else { return false };
+    if recycler.total + capacity > RECYCLE_TOTAL {
+        return false;
+    }
+    recycler.total += capacity;
+    match recycler.by_capacity.iter_mut().find(|(c, _)| *c == capacity) {
+        Some((_, waiting)) => waiting.push(Start(start)),
+        None => recycler.by_capacity.push((capacity, vec![Start(start)])),
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_and_reused() {
+        for len in [17, 1000, 100_000, 1 << 20] {
+            let buffer = Buffer::new(len).unwrap();
+            assert_eq!(buffer.start() as usize % ALIGN, 0);
+            assert_eq!(buffer.len(), len);
+        }
+        // A size no other test uses, so that the two takers meet.
+        let first = Buffer::new(3_333_333).unwrap().start();
+        assert_eq!(Buffer::new(3_333_333).unwrap().start(), first);
+    }
+
+    #[test]
+    fn a_terabyte_is_refused() {
+        assert_eq!(Buffer::new(1 << 50).err().unwrap().code, crate::Code::ResourceExhausted);
+    }
+}

@@ -1,0 +1,29 @@
+//! What a value is: element types, shapes, tensors, and the one error type.
+//!
+//! ```
+//! use tensor::{Shape, Tensor};
+//!
+//! let t = Tensor::from_vec([2, 2], vec![1.0f32, 2.0, 3.0, 4.0])?;
+//! assert_eq!(t.shape(), &Shape::from([2, 2]));
+//! assert_eq!(t.as_slice::<f32>()?, &[1.0, 2.0, 3.0, 4.0]);
+//! assert!(t.as_slice::<i32>().is_err(), "an error, never a reinterpretation");
+//! # Ok::<(), tensor::Error>(())
+//! ```
+
+mod buffer;
+mod dtype;
+mod error;
+mod format;
+mod proto;
+mod shape;
+mod tensor;
+
+pub use bytes::Bytes;
+pub use dtype::{DType, Element, Word};
+pub use error::{Code, Error, Result};
+pub use half::{bf16, f16};
+pub use linalg::number::{Field, Float, Int, Number, Real};
+pub use num_complex::Complex;
+pub use proto::{dtype_from_proto, shape_from_proto, shape_to_proto};
+pub use shape::{PartialShape, Shape, broadcast, broadcast_partial};
+pub use tensor::{OwnedTensor, ResourceHandle, Tensor, Variant};

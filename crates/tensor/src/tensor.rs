@@ -1,0 +1,552 @@
+//! `Tensor`: a shared, immutable, contiguous block of elements; `OwnedTensor`: one that nobody else holds yet.
+
+use crate::buffer::{Buffer, bytes_of};
+use crate::{DType, Element, Error, PartialShape, Result, Shape, Word, internal, invalid};
+use bytes::Bytes;
+use std::any::Any;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Weak};
+
+/// A shared and immutable tensor; `clone` counts a reference.
+#[derive(Clone)]
+pub struct Tensor {
+    dtype: DType,
+    shape: Shape,
+    data: Arc<Storage>,
+}
+
+/// What the elements are made of.
+pub(crate) enum Storage {
+    Plain(Buffer),
+    Strings(Vec<Bytes>),
+    Handles(Vec<ResourceHandle>),
+    Variants(Vec<Variant>),
+}
+
+/// Names a resource (a variable, a queue) on the device that holds it.
+#[derive(Clone, Default)]
+pub struct ResourceHandle {
+    /// The device that holds the resource.
+    pub device: String,
+    /// The container within that device.
+    pub container: String,
+    /// The name within that container.
+    pub name: String,
+    /// The maker's private hash of the type, passed through unchanged.
+    pub hash_code: u64,
+    /// The maker's name of the type.
+    pub type_name: String,
+    /// What the resource holds, where known.
+    pub holds: Vec<(DType, PartialShape)>,
+    /// A short cut to the resource in the process that made the handle; it does not keep the resource alive.
+    pub resource: Option<Weak<dyn Any + Send + Sync>>,
+}
+
+impl PartialEq for ResourceHandle {
+    fn eq(&self, other: &ResourceHandle) -> bool {
+        (&self.device, &self.container, &self.name, self.hash_code, &self.type_name)
+            == (&other.device, &other.container, &other.name, other.hash_code, &other.type_name)
+    }
+}
+
+impl std::fmt::Debug for ResourceHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}@{}", self.container, self.name, self.device)
+    }
+}
+
+/// An opaque value that some op made and another understands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Variant(pub ::proto::VariantTensorDataProto);
+
+impl Tensor {
+    /// A tensor of these values; their number must be that of the shape.
+    pub fn from_vec<T: Element>(shape: impl Into<Shape>, values: Vec<T>) -> Result<Tensor> {
+        Tensor::from_slice(shape, &values)
+    }
+
+    /// A tensor with a copy of these values; their number must be that of the shape.
+    pub fn from_slice<T: Element>(shape: impl Into<Shape>, values: &[T]) -> Result<Tensor> {
+        let shape = shape.into();
+        check_count(&shape, values.len())?;
+        let mut buffer = Buffer::new(size_of_val(values))?;
+        buffer.as_bytes_mut().copy_from_slice(bytes_of(values));
+        Ok(Tensor { dtype: T::DTYPE, shape, data: Arc::new(Storage::Plain(buffer)) })
+    }
+
+    /// A tensor of a single value.
+    pub fn scalar<T: Element>(value: T) -> Tensor {
+        Tensor::from_slice(Shape::scalar(), &[value]).expect("a scalar lives inline")
+    }
+
+    /// A tensor of strings.
+    pub fn from_strings(shape: impl Into<Shape>, values: Vec<Bytes>) -> Result<Tensor> {
+        let shape = shape.into();
+        check_count(&shape, values.len())?;
+        Ok(Tensor { dtype: DType::String, shape, data: Arc::new(Storage::Strings(values)) })
+    }
+
+    /// A tensor of a single string.
+    pub fn string(value: impl Into<Bytes>) -> Tensor {
+        Tensor { dtype: DType::String, shape: Shape::scalar(), data: Arc::new(Storage::Strings(vec![value.into()])) }
+    }
+
+    /// A tensor of resource handles.
+    pub fn from_handles(shape: impl Into<Shape>, values: Vec<ResourceHandle>) -> Result<Tensor> {
+        let shape = shape.into();
+        check_count(&shape, values.len())?;
+        Ok(Tensor { dtype: DType::Resource, shape, data: Arc::new(Storage::Handles(values)) })
+    }
+
+    /// A tensor of variants.
+    pub fn from_variants(shape: impl Into<Shape>, values: Vec<Variant>) -> Result<Tensor> {
+        let shape = shape.into();
+        check_count(&shape, values.len())?;
+        Ok(Tensor { dtype: DType::Variant, shape, data: Arc::new(Storage::Variants(values)) })
+    }
+
+    /// A tensor of zeros (false, empty strings) of any type but handles and variants.
+    pub fn zeros(dtype: DType, shape: impl Into<Shape>) -> Result<Tensor> {
+        let shape = shape.into();
+        let count = shape.num_elements();
+        let data = match dtype {
+            DType::String => Storage::Strings(vec![Bytes::new(); count]),
+            DType::Resource => Storage::Handles(vec![ResourceHandle::default(); count]),
+            DType::Variant => Storage::Variants(vec![Variant(Default::default()); count]),
+            _ => Storage::Plain(Buffer::zeroed(byte_count(dtype, &shape)?)?),
+        };
+        Ok(Tensor { dtype, shape, data: Arc::new(data) })
+    }
+
+    /// A tensor of a plain type from its bytes, as they stand in memory. Booleans are normalised to 0 and 1.
+    pub fn from_bytes(dtype: DType, shape: impl Into<Shape>, bytes: &[u8]) -> Result<Tensor> {
+        let shape = shape.into();
+        Tensor::from_filled(dtype, shape, |buffer| {
+            if buffer.len() != bytes.len() {
+                return Err(invalid!("a tensor takes {} bytes, found {}", buffer.len(), bytes.len()));
+            }
+            buffer.copy_from_slice(bytes);
+            Ok(())
+        })
+    }
+
+    /// A tensor of a plain type whose bytes `fill` writes: the way in from files and sockets without a further copy.
+    pub fn from_filled(
+        dtype: DType,
+        shape: impl Into<Shape>,
+        fill: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<Tensor> {
+        let shape = shape.into();
+        if !dtype.is_plain() {
+            return Err(invalid!("a tensor of {dtype} cannot be made from bytes"));
+        }
+        let mut buffer = Buffer::new(byte_count(dtype, &shape)?)?;
+        fill(buffer.as_bytes_mut())?;
+        if dtype == DType::Bool {
+            buffer.as_bytes_mut().iter_mut().for_each(|b| *b = (*b != 0) as u8);
+        }
+        Ok(Tensor { dtype, shape, data: Arc::new(Storage::Plain(buffer)) })
+    }
+
+    pub(crate) fn from_storage(dtype: DType, shape: Shape, data: Storage) -> Tensor {
+        Tensor { dtype, shape, data: Arc::new(data) }
+    }
+
+    /// The type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The sizes of the dimensions.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The sizes of the dimensions, as a slice.
+    pub fn dims(&self) -> &[usize] {
+        self.shape.dims()
+    }
+
+    /// The number of elements.
+    pub fn num_elements(&self) -> usize {
+        self.shape.num_elements()
+    }
+
+    /// The memory the elements take (for strings, the bytes of their contents and handles).
+    pub fn num_bytes(&self) -> usize {
+        match &*self.data {
+            Storage::Plain(buffer) => buffer.len(),
+            Storage::Strings(values) => values.iter().map(|v| v.len() + size_of::<Bytes>()).sum(),
+            Storage::Handles(values) => values.len() * size_of::<ResourceHandle>(),
+            Storage::Variants(values) => values.len() * size_of::<Variant>(),
+        }
+    }
+
+    /// The elements, if they are of this type.
+    pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
+        match &*self.data {
+            Storage::Plain(buffer) if self.dtype == T::DTYPE => Ok(buffer.as_elements()),
+            _ => Err(self.wrong_type(T::DTYPE)),
+        }
+    }
+
+    /// The elements in a vector of their own.
+    pub fn into_vec<T: Element>(self) -> Result<Vec<T>> {
+        self.as_slice::<T>().map(<[T]>::to_vec)
+    }
+
+    /// The single element of a tensor that has just one.
+    pub fn item<T: Element>(&self) -> Result<T> {
+        match self.as_slice::<T>()? {
+            [value] => Ok(*value),
+            _ => Err(invalid!("wanted a single {}, found shape {}", T::DTYPE, self.shape)),
+        }
+    }
+
+    /// The strings, if it is a tensor of strings.
+    pub fn as_strings(&self) -> Result<&[Bytes]> {
+        match &*self.data {
+            Storage::Strings(values) => Ok(values),
+            _ => Err(self.wrong_type(DType::String)),
+        }
+    }
+
+    /// The single string of a tensor that has just one.
+    pub fn string_item(&self) -> Result<&Bytes> {
+        match self.as_strings()? {
+            [value] => Ok(value),
+            _ => Err(invalid!("wanted a single string, found shape {}", self.shape)),
+        }
+    }
+
+    /// The resource handles, if it is a tensor of them.
+    pub fn as_handles(&self) -> Result<&[ResourceHandle]> {
+        match &*self.data {
+            Storage::Handles(values) => Ok(values),
+            _ => Err(self.wrong_type(DType::Resource)),
+        }
+    }
+
+    /// The variants, if it is a tensor of them.
+    pub fn as_variants(&self) -> Result<&[Variant]> {
+        match &*self.data {
+            Storage::Variants(values) => Ok(values),
+            _ => Err(self.wrong_type(DType::Variant)),
+        }
+    }
+
+    /// The elements' memory, if the type is plain.
+    pub fn as_bytes(&self) -> Result<&[u8]> {
+        match &*self.data {
+            Storage::Plain(buffer) => Ok(buffer.as_bytes()),
+            _ => Err(invalid!("a tensor of {} is not plain memory", self.dtype)),
+        }
+    }
+
+    /// The elements as words of their size, if the type is plain and of that size.
+    pub fn as_words<W: Word>(&self) -> Result<&[W]> {
+        match &*self.data {
+            Storage::Plain(buffer) if self.dtype.size() == size_of::<W>() => Ok(buffer.as_words()),
+            _ => Err(internal!("a tensor of {} was read as words of {} bytes", self.dtype, size_of::<W>())),
+        }
+    }
+
+    /// An index or size tensor (int32 or int64, also the smaller integers) as `i64`s.
+    pub fn to_i64s(&self) -> Result<Vec<i64>> {
+        Ok(match self.dtype {
+            DType::I64 => self.as_slice::<i64>()?.to_vec(),
+            DType::I32 => self.as_slice::<i32>()?.iter().map(|&v| v as i64).collect(),
+            DType::I16 => self.as_slice::<i16>()?.iter().map(|&v| v as i64).collect(),
+            DType::U16 => self.as_slice::<u16>()?.iter().map(|&v| v as i64).collect(),
+            DType::I8 => self.as_slice::<i8>()?.iter().map(|&v| v as i64).collect(),
+            DType::U8 => self.as_slice::<u8>()?.iter().map(|&v| v as i64).collect(),
+            _ => return Err(invalid!("wanted int32 or int64, found {}", self.dtype)),
+        })
+    }
+
+    /// The single integer of an int32 or int64 tensor that has just one.
+    pub fn to_i64(&self) -> Result<i64> {
+        match self.to_i64s()?.as_slice() {
+            [value] => Ok(*value),
+            _ => Err(invalid!("wanted a single integer, found shape {}", self.shape)),
+        }
+    }
+
+    /// The same elements under another shape of equally many.
+    pub fn reshaped(mut self, shape: impl Into<Shape>) -> Result<Tensor> {
+        let shape = shape.into();
+        if shape.num_elements() != self.num_elements() {
+            return Err(invalid!("a tensor of shape {} cannot take shape {shape}", self.shape));
+        }
+        self.shape = shape;
+        Ok(self)
+    }
+
+    /// The same bits read as another plain type of the same size.
+    pub fn bitcast(mut self, dtype: DType) -> Result<Tensor> {
+        if dtype.size() != self.dtype.size() || !dtype.is_plain() || dtype == DType::Bool {
+            return Err(invalid!("{} cannot be read as {dtype}", self.dtype));
+        }
+        self.dtype = dtype;
+        Ok(self)
+    }
+
+    /// Whether nobody else holds this memory, so that taking it costs no copy.
+    pub fn is_unique(&mut self) -> bool {
+        Arc::get_mut(&mut self.data).is_some()
+    }
+
+    /// Whether both are the same memory.
+    pub fn shares_memory_with(&self, other: &Tensor) -> bool {
+        Arc::ptr_eq(&self.data, &other.data)
+    }
+
+    /// The elements to write to: this very memory if nobody else holds it, a copy otherwise.
+    pub fn into_owned<T: Element>(mut self) -> Result<OwnedTensor<T>> {
+        if self.dtype != T::DTYPE {
+            return Err(self.wrong_type(T::DTYPE));
+        }
+        self.make_unique()?;
+        Ok(OwnedTensor { tensor: self, elements: PhantomData })
+    }
+
+    /// The elements to write to in place, copied first if somebody else holds them.
+    pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
+        if self.dtype != T::DTYPE {
+            return Err(self.wrong_type(T::DTYPE));
+        }
+        self.make_unique()?;
+        match Arc::get_mut(&mut self.data) {
+            Some(Storage::Plain(buffer)) => Ok(buffer.as_elements_mut()),
+            _ => Err(internal!("a tensor of {} has no plain memory", self.dtype)),
+        }
+    }
+
+    /// The elements as words to write to in place, copied first if somebody else holds them.
+    pub fn as_mut_words<W: Word>(&mut self) -> Result<&mut [W]> {
+        if self.dtype.size() != size_of::<W>() {
+            return Err(internal!("a tensor of {} was written as words of {} bytes", self.dtype, size_of::<W>()));
+        }
+        self.make_unique()?;
+        match Arc::get_mut(&mut self.data) {
+            Some(Storage::Plain(buffer)) => Ok(buffer.as_words_mut()),
+            _ => Err(internal!("a tensor of {} has no plain memory", self.dtype)),
+        }
+    }
+
+    /// The strings to write to in place, copied first if somebody else holds them.
+    pub fn as_mut_strings(&mut self) -> Result<&mut [Bytes]> {
+        let wrong = self.wrong_type(DType::String);
+        if Arc::get_mut(&mut self.data).is_none() {
+            self.data = Arc::new(Storage::Strings(self.as_strings()?.to_vec()));
+        }
+        match Arc::get_mut(&mut self.data) {
+            Some(Storage::Strings(values)) => Ok(values),
+            _ => Err(wrong),
+        }
+    }
+
+    /// Copies plain memory that somebody else holds too.
+    fn make_unique(&mut self) -> Result<()> {
+        if Arc::get_mut(&mut self.data).is_none() {
+            let bytes = self.as_bytes()?;
+            let mut buffer = Buffer::new(bytes.len())?;
+            buffer.as_bytes_mut().copy_from_slice(bytes);
+            self.data = Arc::new(Storage::Plain(buffer));
+        }
+        Ok(())
+    }
+
+    fn wrong_type(&self, wanted: DType) -> Error {
+        invalid!("wanted a tensor of {wanted}, found {} of shape {}", self.dtype, self.shape)
+    }
+}
+
+impl PartialEq for Tensor {
+    /// Equal types, shapes and elements; NaN differs from itself, as floats do.
+    fn eq(&self, other: &Tensor) -> bool {
+        if self.dtype != other.dtype || self.shape != other.shape {
+            return false;
+        }
+        match (&*self.data, &*other.data) {
+            (Storage::Plain(a), Storage::Plain(b)) => match self.dtype {
+                DType::F32 => a.as_elements::<f32>() == b.as_elements::<f32>(),
+                DType::F64 => a.as_elements::<f64>() == b.as_elements::<f64>(),
+                DType::F16 => a.as_elements::<half::f16>() == b.as_elements::<half::f16>(),
+                DType::BF16 => a.as_elements::<half::bf16>() == b.as_elements::<half::bf16>(),
+                _ => a.as_bytes() == b.as_bytes(),
+            },
+            (Storage::Strings(a), Storage::Strings(b)) => a == b,
+            (Storage::Handles(a), Storage::Handles(b)) => a == b,
+            (Storage::Variants(a), Storage::Variants(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+/// A tensor that nobody else holds: its elements may be written. Becomes a [`Tensor`] without copying.
+pub struct OwnedTensor<T: Element> {
+    tensor: Tensor,
+    elements: PhantomData<T>,
+}
+
+impl<T: Element> OwnedTensor<T> {
+    /// Memory for a tensor of this shape; what it holds is arbitrary until written.
+    pub fn new(shape: impl Into<Shape>) -> Result<OwnedTensor<T>> {
+        let shape = shape.into();
+        let mut buffer = Buffer::new(byte_count(T::DTYPE, &shape)?)?;
+        if T::DTYPE == DType::Bool {
+            buffer.as_bytes_mut().fill(0);
+        }
+        Ok(OwnedTensor {
+            tensor: Tensor { dtype: T::DTYPE, shape, data: Arc::new(Storage::Plain(buffer)) },
+            elements: PhantomData,
+        })
+    }
+
+    /// A tensor with every element this value.
+    pub fn filled(shape: impl Into<Shape>, value: T) -> Result<OwnedTensor<T>> {
+        let mut owned = OwnedTensor::new(shape)?;
+        owned.fill(value);
+        Ok(owned)
+    }
+
+    /// The sizes of the dimensions.
+    pub fn shape(&self) -> &Shape {
+        &self.tensor.shape
+    }
+
+    /// Shared from now on.
+    pub fn into_tensor(self) -> Tensor {
+        self.tensor
+    }
+}
+
+impl<T: Element> From<OwnedTensor<T>> for Tensor {
+    fn from(owned: OwnedTensor<T>) -> Tensor {
+        owned.tensor
+    }
+}
+
+impl<T: Element> Deref for OwnedTensor<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        match &*self.tensor.data {
+            Storage::Plain(buffer) => buffer.as_elements(),
+            _ => unreachable!("an owned tensor is plain memory"),
+        }
+    }
+}
+
+impl<T: Element> DerefMut for OwnedTensor<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        match Arc::get_mut(&mut self.tensor.data) {
+            Some(Storage::Plain(buffer)) => buffer.as_elements_mut(),
+            _ => unreachable!("an owned tensor is plain memory that nobody else holds"),
+        }
+    }
+}
+
+impl<T: Element> From<T> for Tensor {
+    fn from(value: T) -> Tensor {
+        Tensor::scalar(value)
+    }
+}
+impl From<&str> for Tensor {
+    fn from(value: &str) -> Tensor {
+        Tensor::string(Bytes::copy_from_slice(value.as_bytes()))
+    }
+}
+impl From<String> for Tensor {
+    fn from(value: String) -> Tensor {
+        Tensor::string(value)
+    }
+}
+impl<T: Element> From<Vec<T>> for Tensor {
+    fn from(values: Vec<T>) -> Tensor {
+        Tensor::from_slice([values.len()], &values).expect("values that exist fit in memory once more")
+    }
+}
+impl<T: Element, const N: usize> From<[T; N]> for Tensor {
+    fn from(values: [T; N]) -> Tensor {
+        Tensor::from_slice([N], &values).expect("values that exist fit in memory once more")
+    }
+}
+impl<T: Element, const N: usize, const M: usize> From<[[T; M]; N]> for Tensor {
+    fn from(values: [[T; M]; N]) -> Tensor {
+        Tensor::from_slice([N, M], values.as_flattened()).expect("values that exist fit in memory once more")
+    }
+}
+impl From<Vec<String>> for Tensor {
+    fn from(values: Vec<String>) -> Tensor {
+        let shape = Shape::from([values.len()]);
+        Tensor::from_storage(DType::String, shape, Storage::Strings(values.into_iter().map(Bytes::from).collect()))
+    }
+}
+impl<const N: usize> From<[&str; N]> for Tensor {
+    fn from(values: [&str; N]) -> Tensor {
+        Tensor::from(values.map(String::from).to_vec())
+    }
+}
+impl From<&Tensor> for Tensor {
+    fn from(tensor: &Tensor) -> Tensor {
+        tensor.clone()
+    }
+}
+
+/// Keeps a tensor's memory alive for a `Bytes` that points into it.
+pub(crate) struct PlainBytes(pub(crate) Tensor);
+impl AsRef<[u8]> for PlainBytes {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes().unwrap_or_default()
+    }
+}
+
+/// The bytes a tensor of a plain type takes; refused if that cannot be addressed.
+fn byte_count(dtype: DType, shape: &Shape) -> Result<usize> {
+    let bytes =
+        shape.dims().iter().try_fold(dtype.size(), |n, &d| n.checked_mul(d)).filter(|&n| n <= isize::MAX as usize);
+    bytes.ok_or_else(|| invalid!("a tensor of {dtype} and shape {shape} is larger than can be addressed"))
+}
+
+fn check_count(shape: &Shape, count: usize) -> Result<()> {
+    if shape.num_elements() != count {
+        return Err(invalid!("shape {shape} takes {} elements, found {count}", shape.num_elements()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn taking_memory_copies_only_what_is_shared() {
+        let a = Tensor::from_vec([1000], vec![1.0f32; 1000]).unwrap();
+        let address = a.as_slice::<f32>().unwrap().as_ptr();
+        let mut owned = a.into_owned::<f32>().unwrap();
+        assert_eq!(owned.as_ptr(), address, "nobody else held it");
+        owned[0] = 2.0;
+        let shared = owned.into_tensor();
+        let copy = shared.clone().into_owned::<f32>().unwrap();
+        assert_ne!(copy.as_ptr(), address, "somebody else still holds it");
+        assert_eq!(&*copy, shared.as_slice::<f32>().unwrap());
+    }
+
+    #[test]
+    fn a_wrong_type_or_count_is_an_error() {
+        let t = Tensor::scalar(1i32);
+        assert!(t.as_slice::<f32>().is_err());
+        assert!(t.as_strings().is_err());
+        assert!(Tensor::from_vec([3], vec![1u8]).is_err());
+        assert!(Tensor::from_bytes(DType::I32, [1], &[0; 3]).is_err());
+        assert!(t.reshaped([2]).is_err());
+    }
+
+    #[test]
+    fn booleans_from_bytes_are_normalised() {
+        let t = Tensor::from_bytes(DType::Bool, [3], &[0, 7, 255]).unwrap();
+        assert_eq!(t.as_slice::<bool>().unwrap(), &[false, true, true]);
+    }
+}
