@@ -252,7 +252,6 @@ def resource_moves():
   moved("handles through PlaceholderWithDefault", lambda a, c: raw.PlaceholderWithDefault(input=c, shape=[]))
   moved("handles through GatherV2", lambda a, c: [pick(raw.GatherV2(params=both(a, c), indices=[1, 0], axis=0), 0)])
   moved("handles through Gather", lambda a, c: [pick(raw.Gather(params=both(a, c), indices=[1, 0]), 0)])
-  moved("handles through GatherNd", lambda a, c: [pick(raw.GatherNd(params=both(a, c), indices=[[1], [0]]), 0)])
   moved("handles through Fill", lambda a, c: [pick(raw.Fill(dims=[3], value=c), 2)])
   moved("handles through Split", lambda a, c: [pick(x, 0) for x in raw.Split(axis=0, value=both(a, c), num_split=2)])
   moved("handles through Transpose", lambda a, c: [pick(raw.Transpose(x=both(a, c), perm=[0]), 1)])

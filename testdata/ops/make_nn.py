@@ -114,7 +114,7 @@ def nn():
       f.case(name, "FusedBatchNormGradV3",
              [rnd(name + "dy", d, [2, 2, 1, 2]), rnd(name + "x", d, [2, 2, 1, 2]), rnd(name + "s", "float", [2], 0.5, 2),
               rnd(name + "m", "float", [2], -0.5, 0.5), rnd(name + "v", "float", [2], 0.5, 2), f32([], [0])],
-             {"is_training": training, "epsilon": 0.001}, grad=False)
+             {"is_training": training, "epsilon": 0.001}, dy=[0, 1, 2])
 
   for d in REALS:
     name = "TopKV2 of %s" % d

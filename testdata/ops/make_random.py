@@ -60,7 +60,7 @@ def candidates():
           lambda: raw.FixedUnigramCandidateSampler(true_classes=tf.constant([[2, 3]], tf.int64), num_true=2, num_sampled=4, unique=True, range_max=7, distortion=0.75,
                                                    num_reserved_ids=2, unigrams=[5., 4., 3., 2., 1.], seed=3, seed2=4, name="y"), [{"fetches": ["y:0", "y:1", "y:2"]}] * 2)
   f.graph("FixedUnigramCandidateSampler of the second of two shards",
-          lambda: raw.FixedUnigramCandidateSampler(true_classes=tf.constant([[1]], tf.int64), num_true=1, num_sampled=3, unique=False, range_max=6, num_shards=2, shard=1,
+          lambda: raw.FixedUnigramCandidateSampler(true_classes=tf.constant([[1]], tf.int64), num_true=1, num_sampled=3, unique=False, range_max=3, num_shards=2, shard=1,
                                                    unigrams=[5., 4., 3., 2., 1., 1.], seed=3, seed2=4, name="y"), [{"fetches": ["y:0", "y:1", "y:2"]}])
   f.graph("FixedUnigramCandidateSampler of a file",
           lambda: raw.FixedUnigramCandidateSampler(true_classes=tf.constant([[1]], tf.int64), num_true=1, num_sampled=3, unique=False, range_max=3, vocab_file="{TMP}/words.csv",

@@ -50,7 +50,7 @@ def state():
     f.case("%s of updates that do not fit" % op, op, [ref(f32([[1, 2]])), i32([0]), f32([[5, 6, 7]])], error=True)
   f.case("ScatterUpdate lets the last of equals win", "ScatterUpdate", [ref(f32([1, 2])), i32([1, 1]), f32([5, 6])])
 
-  for d in MOVED + ["qint8", "quint8", "qint32", "float8_e4m3fn", "float8_e5m2", "int4", "uint4"]:
+  for d in MOVED + ["qint8", "quint8", "qint32", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn", "int4", "uint4", "int2", "uint2"]:
     name = "AssignVariableOp of %s" % d
     f.case(name, "AssignVariableOp", [var(rnd(name, d, [2, 2])), rnd(name + "v", d, [2, 2])])
     name = "ReadVariableOp of %s" % d

@@ -85,7 +85,8 @@ def dense():
       f.case("%s of a scalar" % op, op, inputs(base + "scalar", kind, row, "float", []))
       f.case("%s of nothing" % op, op, inputs(base, kind, row, "float", [0]))
       f.case("%s of a gradient of another shape" % op, op, inputs(base, kind, row, "float", [3], grad_shape=[2]), error=True)
-      f.case("%s of a long row" % op, op, inputs(base + "long", kind, row, "float", [17]))
+      if kind is var:
+        f.case("%s of a long row" % op, op, inputs(base + "long", kind, row, "float", [17]))
       if base != "GradientDescent":
         x = inputs(base, kind, row, "float", [3])
         at = next(i for i, h in enumerate(row[2]) if isinstance(h, tuple) and h[0] in ("lr", "alpha")) + 1 + len(row[1])

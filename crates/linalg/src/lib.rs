@@ -8,6 +8,7 @@ pub mod matmul;
 pub mod number;
 pub mod optim;
 pub mod parallel;
+pub mod random;
 pub mod reduce;
 mod simd;
 pub mod softmax;
