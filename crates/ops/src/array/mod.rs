@@ -1,8 +1,100 @@
-//! Ops of the family `array`.
+//! Ops that make, measure, cut and move tensors without computing on their elements.
 
-use framework::Op;
+mod constant;
+mod fill;
+mod identity;
+mod placeholder;
+mod reshape;
+mod shape;
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub use fill::{fill, ones_like, zeros_like};
+pub use identity::{identity, stop_gradient};
+pub use placeholder::placeholder;
+pub use reshape::{expand_dims, reshape, squeeze};
+pub use shape::{rank, shape, size};
+
+use framework::typed::Item;
+use framework::{InferenceContext, Op};
+use smallvec::SmallVec;
+use tensor::{DType, Result, Shape, Tensor, exhausted, invalid};
 
 /// All ops of the family.
 pub fn ops() -> Vec<Op> {
-    Vec::new()
+    [constant::ops(), fill::ops(), identity::ops(), placeholder::ops(), reshape::ops(), shape::ops()].concat()
+}
+
+/// Values with more elements than this are not carried along while a graph is built.
+const VALUE_MAX: usize = 64;
+
+/// A value known while building, if it is small enough to be carried along.
+pub(crate) fn small(tensor: Tensor) -> Option<Tensor> {
+    (tensor.num_elements() <= VALUE_MAX).then_some(tensor)
+}
+
+/// The first input's value under the shape that inference found for the first output.
+pub(crate) fn reshaped_value(
+    c: &InferenceContext<'_>,
+    shapes: fn(&InferenceContext<'_>) -> Result<Vec<tensor::PartialShape>>,
+) -> Option<Vec<Option<Tensor>>> {
+    let value = c.input_value(0)?.clone();
+    let shape = shapes(c).ok()?.first()?.known()?;
+    Some(vec![value.reshaped(shape).ok()])
+}
+
+/// Indices or sizes, few enough to need no allocation of their own.
+pub(crate) type Indices = SmallVec<[i64; 8]>;
+
+/// The elements of an index tensor.
+pub(crate) fn indices(tensor: &Tensor) -> Result<Indices> {
+    Ok(match tensor.dtype() {
+        DType::I32 => tensor.as_slice::<i32>()?.iter().map(|&v| i64::from(v)).collect(),
+        DType::I64 => SmallVec::from_slice(tensor.as_slice::<i64>()?),
+        _ => SmallVec::from_vec(tensor.to_i64s()?),
+    })
+}
+
+/// The one element of an index tensor.
+pub(crate) fn index(tensor: &Tensor, what: &str) -> Result<i64> {
+    match indices(tensor)?.as_slice() {
+        [value] => Ok(*value),
+        _ => Err(invalid!("{what} must be a scalar, but found shape {}", tensor.shape())),
+    }
+}
+
+/// An index tensor of this type; refused if a number does not fit.
+pub(crate) fn index_tensor(dtype: DType, shape: impl Into<Shape>, values: &[i64]) -> Result<Tensor> {
+    let too_large = |v: i64| invalid!("{v} does not fit in {dtype}");
+    match dtype {
+        DType::I16 => {
+            let narrow = values.iter().map(|&v| i16::try_from(v).map_err(|_| too_large(v)));
+            Tensor::from_vec(shape, narrow.collect::<Result<Vec<_>>>()?)
+        }
+        DType::I32 => {
+            let narrow = values.iter().map(|&v| i32::try_from(v).map_err(|_| too_large(v)));
+            Tensor::from_slice(shape, &narrow.collect::<Result<SmallVec<[i32; 16]>>>()?)
+        }
+        DType::I64 => Tensor::from_slice(shape, values),
+        other => Err(invalid!("wanted an index type, found {other}")),
+    }
+}
+
+/// A new tensor whose elements `fill` writes; they start as zeros or arbitrary.
+pub(crate) fn build<I: Item>(dtype: DType, shape: Shape, fill: impl FnOnce(&mut [I]) -> Result<()>) -> Result<Tensor> {
+    /// Strings and handles are larger than what they are made from, and their memory is not asked for in advance.
+    const OBJECTS_MAX: usize = 1 << 28;
+    if !dtype.is_plain() && shape.num_elements() > OBJECTS_MAX {
+        return Err(exhausted!("a tensor of {dtype} and shape {shape} is more than this machine can hold"));
+    }
+    I::build(dtype, shape, fill)
+}
+
+/// The dimension an axis means in a tensor of this rank.
+pub(crate) fn axis_in(axis: i64, rank: usize, what: &str) -> Result<usize> {
+    let rank = rank as i64;
+    if axis < -rank || axis >= rank {
+        return Err(invalid!("{what}: expected an axis in the range [{}, {rank}), but got {axis}", -rank));
+    }
+    Ok(if axis < 0 { axis + rank } else { axis } as usize)
 }

@@ -1,0 +1,65 @@
+//! `Identity` and its kin: the same value under another name, with or without a gradient.
+
+use framework::gradient::dense;
+use framework::kernel::function;
+use framework::shapes::unchanged;
+use framework::{KernelContext, Op, Output, Scope};
+use tensor::{PartialShape, Result, invalid};
+
+pub fn ops() -> Vec<Op> {
+    vec![
+        same("Identity").value(|c| Some(vec![c.input_value(0).cloned()])).gradient(|_, g| dense([g.dy[0]])),
+        same("Snapshot").gradient(|_, g| dense([g.dy[0]])),
+        same("StopGradient").value(|c| Some(vec![c.input_value(0).cloned()])).not_differentiable(),
+        same("PreventGradient").attr("message: string = ''").gradient(|s, g| {
+            let message: String = g.attr(s, "message")?;
+            Err(invalid!("Gradient explicitly disabled. Reason: {message}"))
+        }),
+        Op::new("IdentityN")
+            .input("input: T")
+            .output("output: T")
+            .attr("T: list(type) >= 1")
+            .shape(|c| Ok((0..c.num_inputs()).map(|i| c.input(i).clone()).collect::<Vec<PartialShape>>()))
+            .gradient(|_, g| dense(g.dy.iter().copied()))
+            .kernel(function(pass_on)),
+    ]
+}
+
+/// The same value.
+pub fn identity(s: &Scope, x: Output) -> Result<Output> {
+    s.op("Identity", &[x])
+}
+
+/// The same value; gradients end here.
+pub fn stop_gradient(s: &Scope, x: Output) -> Result<Output> {
+    s.op("StopGradient", &[x])
+}
+
+fn same(name: &str) -> Op {
+    Op::new(name).input("input: T").output("output: T").attr("T: type").shape(unchanged).kernel(function(pass_on))
+}
+
+fn pass_on(ctx: &mut KernelContext<'_>) -> Result<()> {
+    for i in 0..ctx.num_inputs() {
+        let value = ctx.take(i);
+        ctx.set_output(i, value)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::array::testing::eval;
+    use tensor::Tensor;
+
+    #[test]
+    fn values_pass_unchanged() {
+        let x = Tensor::from(["a", "b"]);
+        for op in ["Identity", "Snapshot", "StopGradient", "PreventGradient"] {
+            let y = eval(op, std::slice::from_ref(&x), &[]).unwrap();
+            assert!(y[0] == x, "{op}");
+        }
+        let both = [x, Tensor::scalar(1.5f64)];
+        assert_eq!(eval("IdentityN", &both, &[]).unwrap(), both);
+    }
+}
