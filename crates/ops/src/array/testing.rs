@@ -1,7 +1,7 @@
 //! Runs single ops for the tests of this crate.
 
 use framework::interpret::Interpreter;
-use framework::{Attr, CpuDevice, DeviceName, Output, Pool, Registry, Scope, SystemEnv};
+use framework::{Attr, CpuDevice, DeviceName, NodeId, Output, Pool, Registry, Scope, SystemEnv};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use tensor::{PartialShape, Result, Tensor};
@@ -33,13 +33,16 @@ pub(crate) fn eval(op: &str, inputs: &[Tensor], attrs: &[(&str, Attr)]) -> Resul
     }
     let mut sources: Vec<Output> = feeds.keys().copied().collect();
     sources.sort();
-    let build =
-        |sources: &[Output]| attrs.iter().fold(s.node(op).inputs(sources), |n, (k, v)| n.attr(k, v.clone())).outputs();
-    let fetches = build(&sources)?;
-    let results = s.with_graph(|graph| interpreter().run(graph, &feeds, &fetches, &[]));
+    let build = |sources: &[Output]| -> Result<(NodeId, Vec<Output>)> {
+        let node = attrs.iter().fold(s.node(op).inputs(sources), |n, (k, v)| n.attr(k, v.clone())).build()?;
+        let count = s.with_graph(|graph| graph.node(node).outputs.len() as u32);
+        Ok((node, (0..count).map(|index| Output { node, index }).collect()))
+    };
+    let (node, fetches) = build(&sources)?;
+    let results = s.with_graph(|graph| interpreter().run(graph, &feeds, &fetches, &[node]));
     let constants: Vec<Output> = inputs.iter().map(|x| s.constant(x)).collect::<Result<_>>()?;
     match (&results, build(&constants)) {
-        (Ok(results), Ok(outputs)) => {
+        (Ok(results), Ok((_, outputs))) => {
             for (result, output) in results.iter().zip(outputs) {
                 let info = s.info(output)?;
                 assert!(info.shape.accepts(result.shape()), "{op}: inferred {}, found {}", info.shape, result.shape());

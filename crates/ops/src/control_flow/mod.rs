@@ -1,12 +1,17 @@
 //! Ops that decide what runs: branches, loops, waiting, assertions.
 
+mod assert;
+mod branch;
+mod loops;
 mod no_op;
 
+pub use assert::assert;
+pub use branch::{merge, switch};
 pub use no_op::no_op;
 
 use framework::Op;
 
 /// All ops of the family.
 pub fn ops() -> Vec<Op> {
-    [no_op::ops()].concat()
+    [assert::ops(), branch::ops(), loops::ops(), no_op::ops()].concat()
 }

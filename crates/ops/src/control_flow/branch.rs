@@ -1,0 +1,118 @@
+//! `Switch` and `Merge`: where branches part and meet, for values and for references.
+//!
+//! The executor treats both by itself; the kernels here say the same for whoever runs nodes one by one.
+
+use framework::kernel::function;
+use framework::{ControlFlow, Grad, GradValue, InferenceContext, KernelContext, Op, Output, Scope, Value};
+use tensor::{PartialShape, Result, Tensor};
+
+pub fn ops() -> Vec<Op> {
+    let switch = |name: &str, value: &str| {
+        Op::new(name)
+            .input(&format!("data: {value}"))
+            .input("pred: bool")
+            .output(&format!("output_false: {value}"))
+            .output(&format!("output_true: {value}"))
+            .attr("T: type")
+            .control_flow(ControlFlow::Switch)
+            .shape(|c| {
+                c.require_scalar(1)?;
+                Ok(vec![c.input(0).clone(); 2])
+            })
+            .gradient(switch_gradient)
+            .kernel(function(switch_values))
+    };
+    let merge = |name: &str, value: &str| {
+        Op::new(name)
+            .input(&format!("inputs: N*{value}"))
+            .output(&format!("output: {value}"))
+            .output("value_index: int32")
+            .attr("T: type")
+            .attr("N: int >= 1")
+            .control_flow(ControlFlow::Merge)
+            .shape(merge_shape)
+            .gradient(merge_gradient)
+            .kernel(function(merge_values))
+    };
+    vec![
+        switch("Switch", "T"),
+        switch("RefSwitch", "Ref(T)").allows_uninitialized_input(),
+        merge("Merge", "T"),
+        merge("RefMerge", "Ref(T)"),
+    ]
+}
+
+/// The value twice: the first lives if `pred` is false, the second if it is true.
+pub fn switch(s: &Scope, value: Output, pred: Output) -> Result<(Output, Output)> {
+    let node = s.node("Switch").inputs(&[value, pred]).build()?;
+    Ok((Output { node, index: 0 }, Output { node, index: 1 }))
+}
+
+/// Whichever of the values lives.
+pub fn merge(s: &Scope, values: &[Output]) -> Result<Output> {
+    s.op("Merge", values)
+}
+
+/// What is known of all inputs alike.
+fn merge_shape(c: &InferenceContext<'_>) -> Result<Vec<PartialShape>> {
+    let mut shape = c.input(0).clone();
+    for i in 1..c.num_inputs() {
+        shape = match (shape.dims(), c.input(i).dims()) {
+            (Some(a), Some(b)) if a.len() == b.len() => {
+                PartialShape::new(a.iter().zip(b).map(|(x, y)| if x == y { *x } else { None }))
+            }
+            _ => PartialShape::unknown(),
+        };
+    }
+    Ok(vec![shape, PartialShape::scalar()])
+}
+
+/// Whichever branch's gradient lives. An output nobody used has zeros that live exactly if its branch was taken.
+fn switch_gradient(s: &Scope, g: &Grad<'_>) -> Result<Vec<Option<GradValue>>> {
+    Ok(vec![Some(merge(s, &[g.dy[0], g.dy[1]])?.into()), None])
+}
+
+/// The gradient goes back the way the value came; the other ways are dead.
+fn merge_gradient(s: &Scope, g: &Grad<'_>) -> Result<Vec<Option<GradValue>>> {
+    let back = |i: usize| {
+        let came_here = s.op("Equal", &[g.outputs[1], s.constant(i as i32)?])?;
+        Ok(Some(switch(s, g.dy[0], came_here)?.1.into()))
+    };
+    (0..g.inputs.len()).map(|i| if g.wanted[i] { back(i) } else { Ok(None) }).collect()
+}
+
+fn switch_values(ctx: &mut KernelContext<'_>) -> Result<()> {
+    let taken = usize::from(ctx.input(1).item::<bool>()?);
+    let value = ctx.input_value(0).clone();
+    ctx.set_value(taken, value)?;
+    ctx.set_value(1 - taken, Value::Dead)
+}
+
+fn merge_values(ctx: &mut KernelContext<'_>) -> Result<()> {
+    let alive = (0..ctx.num_inputs()).find(|&i| !matches!(ctx.input_value(i), Value::Dead | Value::Empty));
+    let Some(alive) = alive else {
+        ctx.set_value(0, Value::Dead)?;
+        return ctx.set_value(1, Value::Dead);
+    };
+    let value = ctx.input_value(alive).clone();
+    ctx.set_value(0, value)?;
+    ctx.set_output(1, Tensor::scalar(alive as i32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::array::testing::run;
+
+    #[test]
+    fn the_branch_taken_is_the_one_that_meets() {
+        for (pred, want) in [(false, 0i32), (true, 1)] {
+            let found = run(|s| {
+                let (no, yes) = switch(s, s.constant(5.0f32)?, s.constant(pred)?)?;
+                let merged = merge(s, &[s.op("Identity", &[no])?, s.op("Identity", &[yes])?])?;
+                Ok(vec![merged, Output { node: merged.node, index: 1 }])
+            });
+            assert_eq!(found.unwrap(), [Tensor::scalar(5.0f32), Tensor::scalar(want)]);
+        }
+    }
+}

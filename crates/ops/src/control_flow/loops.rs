@@ -1,0 +1,47 @@
+//! `Enter`, `Exit`, `NextIteration` and `LoopCond`: how values enter a loop, go round and leave it.
+//!
+//! The executor keeps the frames; here is only what the nodes are.
+
+use framework::kernel::function;
+use framework::shapes::{scalar, unchanged};
+use framework::{ControlFlow, KernelContext, Op};
+use tensor::{Result, unsupported};
+
+pub fn ops() -> Vec<Op> {
+    let mut ops = Vec::new();
+    for (prefix, value) in [("", "T"), ("Ref", "Ref(T)")] {
+        let pass = |name: &str, kind: ControlFlow| {
+            Op::new(format!("{prefix}{name}"))
+                .input(&format!("data: {value}"))
+                .output(&format!("output: {value}"))
+                .attr("T: type")
+                .control_flow(kind)
+                .shape(unchanged)
+                .gradient(|_, _| Err(unsupported!("loops are not differentiated yet")))
+                .kernel(function(pass_on))
+        };
+        let enter = pass("Enter", ControlFlow::Enter)
+            .attr("frame_name: string")
+            .attr("is_constant: bool = false")
+            .attr("parallel_iterations: int = 10");
+        ops.extend([enter, pass("Exit", ControlFlow::Exit), pass("NextIteration", ControlFlow::NextIteration)]);
+    }
+    ops.push(
+        Op::new("LoopCond")
+            .input("input: bool")
+            .output("output: bool")
+            .shape(|c| {
+                c.require_scalar(0)?;
+                scalar(c)
+            })
+            .not_differentiable()
+            .kernel(function(pass_on)),
+    );
+    ops
+}
+
+/// Values and references alike.
+fn pass_on(ctx: &mut KernelContext<'_>) -> Result<()> {
+    let value = ctx.input_value(0).clone();
+    ctx.set_value(0, value)
+}
