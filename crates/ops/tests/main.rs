@@ -1,0 +1,5 @@
+//! Ops against TensorFlow: the values, errors and gradients in `testdata/ops`, and the definitions themselves.
+
+mod coverage;
+mod golden;
+mod support;
