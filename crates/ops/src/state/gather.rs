@@ -1,0 +1,165 @@
+//! `ResourceGather`: rows of a resource variable, without reading all of it.
+
+use super::{index_error, variable_shape};
+use framework::typed::{MoveKernel, moves};
+use framework::{Grad, GradValue, IndexedSlices, InferenceContext, Int, Item, KernelContext, Op, Output, Scope};
+use linalg::parallel::Pool;
+use tensor::{DType, PartialShape, Result, Shape, Tensor, invalid};
+
+pub fn ops() -> Vec<Op> {
+    vec![
+        Op::new("ResourceGather")
+            .input("resource: resource")
+            .input("indices: Tindices")
+            .output("output: dtype")
+            .attr("batch_dims: int = 0")
+            .attr("validate_indices: bool = true")
+            .attr("dtype: type")
+            .attr("Tindices: indextype")
+            .stateful()
+            .shape(shape)
+            .gradient(grad)
+            .kernel(moves(|b| Ok(ResourceGather { dtype: b.dtype("dtype")?, batch_dims: b.attr("batch_dims")? }))),
+    ]
+}
+
+/// The rows of a resource variable that the indices name.
+pub fn resource_gather(s: &Scope, resource: Output, indices: Output, dtype: DType) -> Result<Output> {
+    s.node("ResourceGather").inputs(&[resource, indices]).attr("dtype", dtype).output()
+}
+
+fn shape(c: &InferenceContext<'_>) -> Result<Vec<PartialShape>> {
+    let (params, indices, batch_dims) = (variable_shape(c, 0), c.input(1), c.attr::<i64>("batch_dims")?);
+    if params.rank() == Some(0) {
+        return Err(invalid!("Shape must be at least rank 1 but is rank 0 for the variable of ResourceGather"));
+    }
+    let (Some(params), Some(indices)) = (params.dims(), indices.dims()) else {
+        return Ok(vec![PartialShape::unknown()]);
+    };
+    let batch = batch_axes(batch_dims, params.len(), indices.len())?;
+    Ok(vec![PartialShape::new([&indices[..batch], &indices[batch..], &params[batch + 1..]].concat())])
+}
+
+/// The number of leading axes that variable and indices have in common.
+fn batch_axes(batch_dims: i64, params_rank: usize, indices_rank: usize) -> Result<usize> {
+    let batch = if batch_dims < 0 { batch_dims + indices_rank as i64 } else { batch_dims };
+    usize::try_from(batch).ok().filter(|&b| b <= indices_rank && b < params_rank).ok_or_else(|| {
+        invalid!(
+            "batch_dims {batch_dims} does not fit a variable of rank {params_rank} and indices of rank {indices_rank}"
+        )
+    })
+}
+
+/// The rows' gradients, where the rows came from. Whole batches are made dense by scattering within each.
+fn grad(s: &Scope, g: &Grad<'_>) -> Result<Vec<Option<GradValue>>> {
+    let (resource, indices) = (g.inputs[0], g.inputs[1]);
+    let batch_dims: i64 = g.attr(s, "batch_dims")?;
+    if batch_dims != 0 {
+        return Err(tensor::unsupported!("the gradient of ResourceGather with batch_dims {batch_dims}"));
+    }
+    let dense_shape = s.op("VariableShape", &[resource])?;
+    let zero = s.constant(0i32)?;
+    let count = s.op("ExpandDims", &[s.op("Size", &[indices])?, zero])?;
+    let row =
+        s.node("StridedSlice").inputs(&[dense_shape, s.constant([1i32])?, s.constant([0i32])?, s.constant([1i32])?]);
+    let row = row.attr("end_mask", 1i64).output()?;
+    let values_shape = s.node("ConcatV2").inputs(&[count, row, zero]).output()?;
+    let values = s.op("Reshape", &[g.dy[0], values_shape])?;
+    let indices = s.op("Reshape", &[indices, count])?;
+    let slices = IndexedSlices { values, indices, dense_shape: Some(dense_shape) };
+    Ok(vec![Some(GradValue::Sparse(slices)), None])
+}
+
+struct ResourceGather {
+    dtype: DType,
+    batch_dims: i64,
+}
+
+impl MoveKernel for ResourceGather {
+    fn compute<I: Item>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+        let variable = ctx.any_variable(0)?;
+        let (indices, pool) = (ctx.input(1), ctx.pool());
+        // Under the variable's lock: a snapshot would make an update meanwhile copy the whole table.
+        let output = variable.update(|params| {
+            if params.dtype() != self.dtype {
+                return Err(invalid!("ResourceGather wants {}, the variable holds {}", self.dtype, params.dtype()));
+            }
+            match indices.dtype() {
+                DType::I32 => self.gather::<I, i32>(pool, params, indices),
+                _ => self.gather::<I, i64>(pool, params, indices),
+            }
+        })?;
+        ctx.set_output(0, output)
+    }
+}
+
+impl ResourceGather {
+    fn gather<I: Item, N: Int>(&self, pool: &Pool, params: &Tensor, indices: &Tensor) -> Result<Tensor> {
+        let (table_dims, index_dims) = (params.dims(), indices.dims());
+        if table_dims.is_empty() {
+            return Err(invalid!("params must be at least 1 dimensional"));
+        }
+        let batch = batch_axes(self.batch_dims, table_dims.len(), index_dims.len())?;
+        if table_dims[..batch] != index_dims[..batch] {
+            return Err(invalid!(
+                "params.shape {} and indices.shape {} must agree in the first {batch} dimensions",
+                params.shape(),
+                indices.shape()
+            ));
+        }
+        let (limit, row) = (table_dims[batch], table_dims[batch + 1..].iter().product::<usize>());
+        let per_batch: usize = index_dims[batch..].iter().product();
+        let dims = index_dims.iter().chain(&table_dims[batch + 1..]).map(|&d| d as i64);
+        let shape = Shape::checked(dims)?;
+
+        I::build(self.dtype, shape, |out| {
+            let (table, numbers) = (I::items(params)?, indices.as_slice::<N>()?);
+            linalg::gather::check(numbers, limit).map_err(|at| index_error(indices, at, limit))?;
+            if out.is_empty() {
+                return Ok(());
+            }
+            for (b, out) in out.chunks_exact_mut(per_batch * row).enumerate() {
+                let (table, numbers) =
+                    (&table[b * limit * row..][..limit * row], &numbers[b * per_batch..][..per_batch]);
+                linalg::gather::gather(pool, table, 1, limit, row, numbers, out)
+                    .map_err(|at| index_error(indices, b * per_batch + at, limit))?;
+            }
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Bench;
+    use super::*;
+    use crate::state::{assign_variable, var_handle};
+    use tensor::Code;
+
+    #[test]
+    fn rows_are_gathered_and_indices_checked() {
+        let b = Bench::new();
+        let w = var_handle(&b.s, "w", DType::F32, [3, 2]).unwrap();
+        let init = assign_variable(&b.s, w, b.s.constant([[1.0f32, 2.0], [3.0, 4.0], [5.0, 6.0]]).unwrap()).unwrap();
+        b.run(init).unwrap();
+        let indices = b.s.constant([2i32, 0, 2]).unwrap();
+        let rows = resource_gather(&b.s, w, indices, DType::F32).unwrap();
+        assert_eq!(b.s.shape(rows).unwrap(), [3, 2].into());
+        assert_eq!(b.fetch(rows).unwrap(), [[5.0f32, 6.0], [1.0, 2.0], [5.0, 6.0]].into());
+        let wrong = resource_gather(&b.s, w, b.s.constant([[0i64, 1], [0, 7]]).unwrap(), DType::F32).unwrap();
+        let error = b.fetch(wrong).unwrap_err();
+        assert_eq!(error.code, Code::InvalidArgument);
+        assert!(error.message.starts_with("indices[1,1] = 7 is not in [0, 3)"), "{error}");
+    }
+
+    #[test]
+    fn batches_have_rows_of_their_own() {
+        let b = Bench::new();
+        let w = var_handle(&b.s, "w", DType::I32, [2, 3]).unwrap();
+        let init = assign_variable(&b.s, w, b.s.constant([[1i32, 2, 3], [4, 5, 6]]).unwrap()).unwrap();
+        b.run(init).unwrap();
+        let node = b.s.node("ResourceGather").input(w).input(b.s.constant([[2i32, 0], [1, 1]]).unwrap());
+        let rows = node.attr("dtype", DType::I32).attr("batch_dims", 1i64).output().unwrap();
+        assert_eq!(b.fetch(rows).unwrap(), [[3i32, 1], [5, 5]].into());
+    }
+}
