@@ -20,7 +20,7 @@ def note(op, attrs):
 
 
 for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
-  for c in json.load(open(path))["cases"]:
+  for c in json.load(open(path)).get("cases", []):
     if "graph" in c:
       for n in c["graph"]:
         note(n["op"], n["attrs"])

@@ -324,7 +324,8 @@ RUN_ERRORS = (tf.errors.OpError, ValueError)
 class NodeGraph:
   """A graph of one node under test and what feeds it."""
 
-  def __init__(self, op, inputs, attrs, hide):
+  def __init__(self, op, inputs, attrs, hide, ready=None):
+    """With `hide`, shape inference knows nothing of the inputs; `ready` is a NodeDef whose attributes are taken as they are."""
     self.graph_def = g = graph_pb2.GraphDef()
     g.versions.producer = 1882
     names, self.setup, self.reads = [], [], []
@@ -353,7 +354,11 @@ class NodeGraph:
           self.const(g, name, x)
       names.append(name)
     self.node = g.node.add(name="y", op=op, input=names)
-    fill_node(self.node, op, inputs, attrs)
+    if ready is None:
+      fill_node(self.node, op, inputs, attrs)
+    else:
+      for k in ready.attr:
+        self.node.attr[k].CopyFrom(ready.attr[k])
 
   def const(self, g, name, x):
     c = g.node.add(name=name, op="Const")

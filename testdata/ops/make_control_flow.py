@@ -1,4 +1,4 @@
-"""Dead and living values, loops, assertions: control_flow. References that are only moved about: resource_moves."""
+"""Dead and living values, loops, assertions: control_flow. Handles and lists that are only moved about: resource_moves, variant_moves."""
 from golden import *
 
 raw = tf.raw_ops
@@ -303,6 +303,109 @@ def resource_moves():
   f.write()
 
 
+def variant_moves():
+  """Lists of tensors, the commonest variants, pass through the op; what is taken from them at the end tells which came out."""
+  f = File(__file__, "variant_moves.json")
+
+  def moved(name, build, steps=None):
+    def nodes():
+      lists = []
+      for n, value in [("a", [1., 2.]), ("b", [10., 20.])]:
+        empty = raw.EmptyTensorList(element_shape=tf.constant([2]), max_num_elements=-1, element_dtype=tf.float32, name="empty_" + n)
+        lists.append(raw.TensorListPushBack(input_handle=empty, tensor=tf.constant(value), name=n))
+      for i, o in enumerate(build(*lists)):
+        raw.TensorListPopBack(input_handle=o, element_shape=tf.constant([2]), element_dtype=tf.float32, name="read%d" % i)
+        nodes.count = i + 1
+    with tf.Graph().as_default():
+      try:
+        nodes()
+      except Exception as e:
+        f.failures.append((name, "%s: %s" % (type(e).__name__, str(e)[:200])))
+        return
+    f.graph(name, nodes, steps or [{"fetches": ["read%d:1" % i for i in range(nodes.count)]}])
+
+  both = lambda a, c: raw.Pack(values=[a, c], name="both")
+  pick = lambda x, i: raw.StridedSlice(input=x, begin=[i], end=[i + 1], strides=[1], shrink_axis_mask=1)
+  # After some ops TensorFlow's shape inference takes the variant for something else than a list.
+  veiled = lambda x: raw.PlaceholderWithDefault(input=x, shape=[])
+  by_pred = [{"fetches": ["read0:1"], "feeds": YES}, {"fetches": ["read0:1"], "feeds": NO}]
+  moved("lists through Pack and StridedSlice", lambda a, c: [veiled(pick(both(a, c), 1)), veiled(pick(both(a, c), 0))])
+  moved("lists through Unpack", lambda a, c: list(raw.Unpack(value=both(a, c), num=2)))
+  moved("lists through Identity", lambda a, c: [raw.Identity(input=a), raw.Identity(input=c)])
+  moved("lists through StopGradient", lambda a, c: [raw.StopGradient(input=c)])
+  moved("lists through PlaceholderWithDefault", lambda a, c: [raw.PlaceholderWithDefault(input=c, shape=[])])
+  moved("lists through GatherV2", lambda a, c: [pick(raw.GatherV2(params=both(a, c), indices=[1, 0], axis=0), 0)])
+  moved("lists through Gather", lambda a, c: [pick(raw.Gather(params=both(a, c), indices=[1, 0]), 0)])
+  moved("lists through Fill", lambda a, c: [pick(raw.Fill(dims=[3], value=c), 2)])
+  moved("lists through Split", lambda a, c: [pick(x, 0) for x in raw.Split(axis=0, value=both(a, c), num_split=2)])
+  moved("lists through Transpose", lambda a, c: [pick(raw.Transpose(x=both(a, c), perm=[0]), 1)])
+  moved("lists through BroadcastTo", lambda a, c: [pick(raw.BroadcastTo(input=c, shape=[2]), 1)])
+  moved("lists through OneHot", lambda a, c: [pick(raw.OneHot(indices=1, depth=2, on_value=a, off_value=c, axis=0), i) for i in [0, 1]])
+  moved("lists through DynamicPartition", lambda a, c: [pick(x, 0) for x in raw.DynamicPartition(data=both(a, c), partitions=[1, 0], num_partitions=2)])
+  for stitch in ["DynamicStitch", "ParallelDynamicStitch"]:
+    moved("lists through %s" % stitch, lambda a, c: [pick(getattr(raw, stitch)(indices=[[1], [0]], data=[raw.Pack(values=[a]), raw.Pack(values=[c])]), 0)])
+  moved("lists through StridedSliceGrad", lambda a, c: [pick(raw.StridedSliceGrad(shape=[2], begin=[0], end=[2], strides=[1], dy=both(a, c)), 1)])
+  moved("lists through Select", lambda a, c: [veiled(raw.Select(condition=pred(), x=a, y=c))], by_pred)
+  moved("lists through SelectV2", lambda a, c: [veiled(raw.SelectV2(condition=pred(), t=a, e=c))], by_pred)
+  moved("lists added by AddN", lambda a, c: [raw.AddN(inputs=[a, c])])
+  moved("a list of zeros by ZerosLike", lambda a, c: [raw.ZerosLike(x=c)])
+
+  def shapes(a, c):
+    raw.Shape(input=both(a, c), name="shape")
+    raw.Size(input=both(a, c), name="size")
+    return [a]
+  moved("the shape and size of lists", shapes, [{"fetches": ["shape", "size"]}])
+
+  def switch(a, c):
+    p = pred()
+    off, on = raw.Switch(data=a, pred=p, name="switch")
+    off2, on2 = raw.Switch(data=c, pred=p, name="switch2")
+    return [raw.Merge(inputs=[off, on2], name="merge")[0]]
+  moved("lists through Switch and Merge", switch, by_pred)
+
+  def array(a, c):
+    handle, flow = raw.TensorArrayV3(size=2, dtype=tf.variant, name="array")
+    for i, x in enumerate([c, a]):
+      flow = raw.TensorArrayWriteV3(handle=handle, index=i, value=x, flow_in=flow, name="write%d" % i)
+    return [pick(raw.TensorArrayGatherV3(handle=handle, indices=[0, 1], flow_in=flow, dtype=tf.variant, name="all"), 0)]
+  moved("lists through a TensorArray", array)
+
+  def fill_rows(a, c):
+    out = raw.SparseFillEmptyRows(indices=tf.constant([[1, 0]], tf.int64), values=raw.Pack(values=[a]), dense_shape=tf.constant([2, 1], tf.int64), default_value=c)
+    return [pick(out.output_values, 0), pick(out.output_values, 1)]
+  moved("lists through SparseFillEmptyRows", fill_rows)
+
+  kept = [{"targets": ["keep"]}, {"fetches": ["read0:1"]}]
+
+  def ref_switch(a, c):
+    v = raw.VariableV2(shape=[], dtype=tf.variant, name="v")
+    raw.Assign(ref=v, value=a, name="keep")
+    off, on = raw.RefSwitch(data=v, pred=pred(), name="switch")
+    return [raw.Identity(input=on)]
+  moved("lists through a reference variable and RefSwitch", ref_switch, [kept[0], dict(kept[1], feeds=YES)])
+
+  def resource(a, c):
+    v = raw.VarHandleOp(dtype=tf.variant, shape=[2], shared_name="v", name="v")
+    raw.AssignVariableOp(resource=v, value=both(a, c), name="keep")
+    return [pick(raw.ReadVariableOp(resource=v, dtype=tf.variant), 1)]
+  moved("lists through a resource variable", resource, kept)
+
+  def gathered(a, c):
+    v = raw.VarHandleOp(dtype=tf.variant, shape=[2], shared_name="v", name="v")
+    raw.AssignVariableOp(resource=v, value=both(a, c), name="keep")
+    return [pick(raw.ResourceGather(resource=v, indices=[1], dtype=tf.variant), 0)]
+  moved("lists gathered from a resource variable", gathered, kept)
+
+  def scattered(a, c):
+    v = raw.VarHandleOp(dtype=tf.variant, shape=[2], shared_name="v", name="v")
+    raw.AssignVariableOp(resource=v, value=both(a, c), name="keep")
+    raw.ResourceScatterUpdate(resource=v, indices=[0], updates=raw.Pack(values=[c]), name="update")
+    return [pick(raw.ReadVariableOp(resource=v, dtype=tf.variant), 0)]
+  moved("lists through ResourceScatterUpdate", scattered, kept + [{"targets": ["update"]}, kept[1]])
+  f.write()
+
+
 if __name__ == "__main__":
   control_flow()
   resource_moves()
+  variant_moves()

@@ -17,7 +17,8 @@ def nn():
     name = "%s of a long row" % op
     f.case(name, op, [rnd(name, "float", [21], -3, 3)])
     for d in ["float", "double"]:
-      f.case("%s of special %s values" % (op, d), op, [t(d, special)], grad=False)
+      # TensorFlow's Elu loses its digits near zero.
+      f.case("%s of special %s values" % (op, d), op, [t(d, special[:-2] if op == "Elu" else special)], grad=False)
   f.case("LeakyRelu with a slope of a half", "LeakyRelu", [f32([-2, -1, 0, 1])], {"alpha": 0.5})
   f.case("LeakyRelu with a slope of two", "LeakyRelu", [f32([-2, -1, 0, 1])], {"alpha": 2.0})
   for op, types in [("ReluGrad", numbers), ("LeakyReluGrad", FLOATS), ("EluGrad", FLOATS)]:

@@ -76,6 +76,18 @@ impl Interpreter {
             .collect()
     }
 
+    /// The outputs of a single stateless node, given its inputs.
+    pub fn evaluate(&self, node: &Node, inputs: Vec<Tensor>) -> Result<Vec<Tensor>> {
+        let step = Arc::new(StepContext::new(1, Arc::new(Mailbox::default()), self.env.clone(), None));
+        let mut inputs: Vec<Value> = inputs.into_iter().map(Value::Tensor).collect();
+        let mut outputs = vec![Value::Empty; node.outputs.len()];
+        let BuiltKernel::Sync(kernel) = build_kernel(node, &self.device, &self.env)? else {
+            return Err(unsupported!("'{}' may have to wait", node.name));
+        };
+        kernel.compute(&mut KernelContext::new(node, &self.device, &step, (0, 0), &mut inputs, &mut outputs))?;
+        outputs.iter().map(Value::tensor).collect()
+    }
+
     fn node(
         &self,
         node: &Node,

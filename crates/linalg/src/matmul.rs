@@ -90,7 +90,14 @@ macro_rules! by_crate {
     )*};
 }
 
-by_crate!(f32, f32; f64, f64; Complex<f32>, gemm::c32; Complex<f64>, gemm::c64);
+by_crate!(f64, f64; Complex<f32>, gemm::c32; Complex<f64>, gemm::c64);
+
+impl Gemm for f32 {
+    fn gemm(pool: &Pool, shape: &GemmShape, a: &[f32], b: &[f32], c: &mut [f32]) {
+        shape.check(a.len(), b.len(), c.len());
+        crate::gemm32::gemm(pool, shape, a, b, c);
+    }
+}
 
 macro_rules! by_f32 {
     ($($t:ty),*) => {$(
@@ -179,7 +186,7 @@ mod tests {
         let pool = Pool::new(3);
         let sizes = [
             (0, 3, 2), (3, 0, 2), (3, 2, 0), (1, 1, 1), (1, 17, 5), (17, 1, 5), (5, 1, 300), (6, 16, 64), (7, 33, 9),
-            (13, 50, 300), (100, 10, 100), (64, 96, 70), (129, 257, 65), (200, 31, 520),
+            (13, 50, 300), (100, 10, 100), (64, 96, 70), (129, 257, 65), (200, 31, 520), (20, 700, 400),
         ];
         for (seed, (m, n, k)) in seeds().zip(sizes) {
             let mut numbers = Numbers::new(seed);

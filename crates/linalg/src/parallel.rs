@@ -76,11 +76,7 @@ impl Pool {
             }
             return;
         };
-        let pieces = (handle.threads * PIECES_PER_THREAD).min(len / grain).max(1);
-        if pieces == 1 {
-            return body(0..len);
-        }
-        let chunk = len.div_ceil(pieces);
+        let chunk = (len / (handle.threads * PIECES_PER_THREAD)).max(grain);
         let pieces = len.div_ceil(chunk);
         let spread = Arc::new(Spread {
             body: erase_lifetime(body),
@@ -136,7 +132,7 @@ impl Pool {
 }
 
 /// A loop is cut into this many pieces per thread, so that a thread that is held up does not hold up the loop.
-const PIECES_PER_THREAD: usize = 4;
+const PIECES_PER_THREAD: usize = 8;
 /// How long an idle thread looks for work before it sleeps.
 const SEARCH: Duration = Duration::from_micros(40);
 

@@ -148,6 +148,22 @@ fn turn_strip<T: Copy>(plane: &Plane, first: usize, src: &[T], dst: &SharedMut<T
     }
 }
 
+/// Turns 8 rows of 8 elements; the slices reach exactly from the first to the last element.
+#[inline]
+pub(crate) fn turn_8x8(src: &[f32], src_stride: usize, dst: &mut [f32], dst_stride: usize) {
+    assert!(src.len() >= 7 * src_stride + 8 && dst.len() >= 7 * dst_stride + 8, "a tile must lie within its slice");
+    #[cfg(target_arch = "x86_64")]
+    if crate::simd::has_avx2() {
+        // SAFETY: AVX2 is there, and the slices are long enough.
+        return unsafe { avx2::turn_8x8(src.as_ptr(), src_stride, dst.as_mut_ptr(), dst_stride) };
+    }
+    for i in 0..8 {
+        for j in 0..8 {
+            dst[i * dst_stride + j] = src[j * src_stride + i];
+        }
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use std::arch::x86_64::*;

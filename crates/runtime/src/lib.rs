@@ -1,1 +1,9 @@
-//! Running one graph in one process.
+//! Running one graph in one process: the executor, the meeting place of a step, and waiting for the result.
+
+mod block_on;
+pub mod executor;
+pub mod rendezvous;
+
+pub use block_on::{Elapsed, block_on};
+pub use executor::{Executor, KernelCache, StepFuture};
+pub use rendezvous::{LocalRendezvous, StepTable};

@@ -223,6 +223,15 @@ impl Graph {
         Ok((attrs, outputs))
     }
 
+    /// Adds a node that was checked as part of another graph, its inputs renumbered. They may name nodes that are yet
+    /// to come, as a loop's way back does; whoever copies a graph copies those too.
+    pub fn adopt(&mut self, node: Node) -> Result<NodeId> {
+        if self.by_name.contains_key(&node.name) {
+            return Err(invalid!("Node name '{}' already exists in the graph; names must be unique", node.name));
+        }
+        Ok(self.push(node))
+    }
+
     pub(crate) fn push(&mut self, node: Node) -> NodeId {
         let id = NodeId(self.nodes.len() as u32);
         self.by_name.insert(node.name.clone(), id);

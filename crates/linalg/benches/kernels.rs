@@ -1,0 +1,186 @@
+//! The speed of the kernels, in the units in which TensorFlow's were measured.
+//!
+//! `cargo bench -p ferroflow-linalg [-- part of a name]`; prints the median and the best of many runs.
+
+use linalg::fused::{Binary, Input, Program, Unary};
+use linalg::matmul::{Gemm, GemmShape};
+use linalg::parallel::Pool;
+use linalg::pooling::{self, Windows};
+use linalg::random::Philox;
+use linalg::{elementwise, gather, optim, random, reduce, softmax, transpose};
+use std::time::{Duration, Instant};
+
+fn main() {
+    let only = std::env::args().skip(1).find(|arg| !arg.starts_with("--")).unwrap_or_default();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let bench = Bench { pool: Pool::new(threads), only };
+    println!("{threads} threads\n{:<44} {:>10} {:>10} {:<9} {:>11}", "kernel", "median", "best", "unit", "µs");
+    products(&bench);
+    elementwise_loops(&bench);
+    rows(&bench);
+    moves(&bench);
+    images(&bench);
+    updates(&bench);
+}
+
+struct Bench {
+    pool: Pool,
+    only: String,
+}
+
+impl Bench {
+    fn run(&self, name: &str, work: f64, unit: &str, scale: f64, mut body: impl FnMut()) {
+        if !name.contains(&self.only) {
+            return;
+        }
+        let (mut times, start) = (Vec::new(), Instant::now());
+        body();
+        while times.len() < 5 || start.elapsed() < Duration::from_millis(700) {
+            let begin = Instant::now();
+            body();
+            times.push(begin.elapsed().as_secs_f64());
+        }
+        times.sort_by(f64::total_cmp);
+        let (median, best) = (times[times.len() / 2], times[0]);
+        println!(
+            "{name:<44} {:>10.3} {:>10.3} {unit:<9} {:>11.1}",
+            work / median * scale,
+            work / best * scale,
+            median * 1e6
+        );
+    }
+}
+
+fn numbers(len: usize, seed: u64) -> Vec<f32> {
+    let mut out = vec![0.0; len];
+    random::fill_uniform(&Pool::inline(), Philox::new(seed, 1), &mut out);
+    out.iter_mut().for_each(|x| *x = *x * 2.0 - 1.0);
+    out
+}
+
+fn products(bench: &Bench) {
+    for (m, k, n) in [(100, 784, 100), (256, 256, 256), (1024, 1024, 1024), (2048, 2048, 2048), (32, 3136, 1024)] {
+        let (a, b, mut c) = (numbers(m * k, 1), numbers(k * n, 2), vec![0.0; m * n]);
+        for (label, transpose_a, transpose_b) in [("", false, false), ("_ta", true, false), ("_tb", false, true)] {
+            let shape = GemmShape { transpose_a, transpose_b, ..GemmShape::new(m, n, k) };
+            let flops = 2.0 * (m * k * n) as f64;
+            bench.run(&format!("matmul_{m}x{k}x{n}{label}"), flops, "GFLOP/s", 1e-9, || {
+                f32::gemm(&bench.pool, &shape, &a, &b, &mut c);
+            });
+        }
+    }
+}
+
+fn elementwise_loops(bench: &Bench) {
+    const N: usize = 1 << 20;
+    let (a, b, c, mut out) = (numbers(N, 1), numbers(N, 2), numbers(N, 3), vec![0.0; N]);
+    let mut program = Program::new(3);
+    let product = program.binary(Binary::Mul, program.input(0), program.input(1));
+    let sum = program.binary(Binary::Add, product, program.input(2));
+    program.unary(Unary::Relu, sum);
+    bench.run("elementwise_relu_mul_add_1M", N as f64, "Gelem/s", 1e-9, || {
+        program.eval(&bench.pool, &[Input::Full(&a), Input::Full(&b), Input::Full(&c)], &mut out);
+    });
+    bench.run("add_1M", N as f64, "Gelem/s", 1e-9, || {
+        elementwise::zip(&bench.pool, &a, &b, &mut out, |a, b| a + b);
+    });
+    use elementwise::FieldFunction::*;
+    for function in [Tanh, Exp, Sigmoid, Log] {
+        bench.run(&format!("{function:?}_1M").to_lowercase(), N as f64, "Gelem/s", 1e-9, || {
+            elementwise::apply(&bench.pool, function, &a, &mut out);
+        });
+    }
+    let mut sum = [0.0f32];
+    let all = reduce::ReducePlan::new(&[N], &[true]);
+    bench.run("reduce_sum_1M", N as f64, "Gelem/s", 1e-9, || {
+        reduce::reduce::<reduce::Sum<f32>>(&bench.pool, &all, &a, &mut sum);
+    });
+    for (label, folded) in [("axis0", [true, false]), ("axis1", [false, true])] {
+        let plan = reduce::ReducePlan::new(&[1024, 1024], &folded);
+        bench.run(&format!("reduce_sum_{label}_1024x1024"), N as f64, "Gelem/s", 1e-9, || {
+            reduce::reduce::<reduce::Sum<f32>>(&bench.pool, &plan, &a, &mut out[..1024]);
+        });
+    }
+    bench.run("random_normal_1M", N as f64, "Gelem/s", 1e-9, || {
+        random::fill_normal(&bench.pool, Philox::new(1, 2), &mut out);
+    });
+    bench.run("truncated_normal_1M", N as f64, "Gelem/s", 1e-9, || {
+        random::fill_truncated_normal(&bench.pool, Philox::new(1, 2), &mut out);
+    });
+    bench.run("random_uniform_1M", N as f64, "Gelem/s", 1e-9, || {
+        random::fill_uniform(&bench.pool, Philox::new(1, 2), &mut out);
+    });
+}
+
+fn rows(bench: &Bench) {
+    let (rows, classes) = (1024, 1000);
+    let (logits, mut labels) = (numbers(rows * classes, 1), numbers(rows * classes, 2));
+    labels.iter_mut().for_each(|x| *x = x.abs() / 500.0);
+    let (mut loss, mut grad) = (vec![0.0; rows], vec![0.0; rows * classes]);
+    let elements = (rows * classes) as f64;
+    bench.run("softmax_xent_1024x1000", elements, "Gelem/s", 1e-9, || {
+        softmax::softmax_cross_entropy(&bench.pool, classes, &logits, &labels, &mut loss, &mut grad);
+    });
+    bench.run("softmax_1024x1000", elements, "Gelem/s", 1e-9, || {
+        softmax::softmax(&bench.pool, classes, &logits, &mut grad);
+    });
+}
+
+fn moves(bench: &Bench) {
+    let (x, mut y) = (numbers(1 << 20, 1), vec![0.0; 1 << 20]);
+    bench.run("transpose_1024x1024", (1 << 20) as f64, "Gelem/s", 1e-9, || {
+        transpose::transpose(&bench.pool, &[1024, 1024], &[1, 0], &x, &mut y);
+    });
+    let table = vec![0.0f32; 64_000_000];
+    let mut ids = vec![0i32; 4096];
+    random::fill_uniform_i32(&bench.pool, Philox::new(5, 6), 0, 1_000_000, &mut ids);
+    bench.run("gather_4096_of_1Mx64", 4096.0, "Mrows/s", 1e-6, || {
+        gather::gather(&bench.pool, &table, 1, 1_000_000, 64, &ids, &mut y[..4096 * 64]).expect("ids are in range");
+    });
+}
+
+fn images(bench: &Bench) {
+    let windows = Windows {
+        batch: 32,
+        in_height: 28,
+        in_width: 28,
+        channels: 64,
+        height: 2,
+        width: 2,
+        stride_height: 2,
+        stride_width: 2,
+        pad_top: 0,
+        pad_left: 0,
+        out_height: 14,
+        out_width: 14,
+    };
+    let elements = 32 * 28 * 28 * 64;
+    let (x, dy) = (numbers(elements, 1), numbers(elements / 4, 2));
+    let (mut y, mut dx) = (vec![0.0; elements / 4], vec![0.0; elements]);
+    bench.run("maxpool2x2_32x28x28x64", elements as f64, "Gelem/s", 1e-9, || {
+        pooling::max_pool(&bench.pool, &windows, &x, &mut y);
+    });
+    bench.run("maxpool2x2_grad_32x28x28x64", elements as f64, "Gelem/s", 1e-9, || {
+        pooling::max_pool_grad(&bench.pool, &windows, &x, &dy, &mut dx);
+    });
+}
+
+fn updates(bench: &Bench) {
+    let len = 10_000_000;
+    let (mut var, mut m, mut v, grad) = (vec![0.0; len], vec![0.0; len], vec![0.0; len], vec![1.0f32; len]);
+    let adam = optim::Adam {
+        lr: 1e-3,
+        beta1: 0.9,
+        beta2: 0.999,
+        beta1_power: 0.9,
+        beta2_power: 0.999,
+        epsilon: 1e-8,
+        nesterov: false,
+    };
+    bench.run("adam_apply_10M", len as f64, "Gparam/s", 1e-9, || {
+        adam.apply(&bench.pool, &mut var, &mut m, &mut v, &grad);
+    });
+    bench.run("sgd_apply_10M", len as f64, "Gparam/s", 1e-9, || {
+        optim::GradientDescent { lr: 1e-3 }.apply(&bench.pool, &mut var, &grad);
+    });
+}

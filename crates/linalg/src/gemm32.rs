@@ -1,0 +1,336 @@
+//! Products of single-precision matrices.
+//!
+//! The right matrix is packed in panels of `COLUMNS` columns and blocks of `DEPTH` rows, so that a panel of a block
+//! stays in the first cache; the left one in blocks that stay in the second. Where the result has many rows, the
+//! threads share one packed right matrix and divide the rows; where it has few, they divide the columns.
+
+use crate::matmul::GemmShape;
+use crate::parallel::{Pool, SharedMut};
+use crate::scratch::Scratch;
+use crate::simd::vectorized;
+use crate::tile::{COLUMNS, ROWS, Runs, Target, Walk, by_columns, by_rows};
+use std::ops::Range;
+
+/// The longest stretch of the sums done at once: a panel of this depth takes 20 of the first cache's 32 kB.
+const DEPTH: usize = 320;
+/// Rows of a left block; with `DEPTH` they take a third of the second cache.
+const BLOCK_ROWS: usize = 20 * ROWS;
+/// Below this many multiplications one thread is faster than two.
+const ALONE: usize = 1 << 19;
+/// The most that a packed right matrix takes at once, in elements.
+const PACKED_MAX: usize = 16 << 20;
+
+/// `c = a · b` or `c += a · b`; the slices have the sizes of the shape.
+pub(crate) fn gemm(pool: &Pool, shape: &GemmShape, a: &[f32], b: &[f32], c: &mut [f32]) {
+    let GemmShape { m, n, k, .. } = *shape;
+    if m == 0 || n == 0 {
+        return;
+    }
+    if k == 0 {
+        if !shape.accumulate {
+            c.fill(0.0);
+        }
+        return;
+    }
+    if m == 1 {
+        return vector_times_matrix(pool, shape.accumulate, a, b, n, shape.transpose_b, c);
+    }
+    if n == 1 {
+        return vector_times_matrix(pool, shape.accumulate, b, a, m, !shape.transpose_a, c);
+    }
+    let inline = Pool::inline();
+    let pool = if m * n * k <= ALONE { &inline } else { pool };
+    let product = Product { shape, a, b, depths: Depths::new(k) };
+    if pool.threads() > 1 && m < 2 * ROWS * pool.threads() && n > 2 * COLUMNS {
+        product.by_column_blocks(pool, c);
+    } else {
+        let width = (PACKED_MAX / k / COLUMNS).max(1) * COLUMNS;
+        let c = SharedMut::new(c);
+        for start in (0..n).step_by(width) {
+            product.by_row_blocks(pool, start..(start + width).min(n), &c);
+        }
+    }
+}
+
+/// How the sums are cut.
+struct Depths {
+    k: usize,
+    block: usize,
+}
+
+impl Depths {
+    fn new(k: usize) -> Depths {
+        Depths { k, block: k.div_ceil(k.div_ceil(DEPTH)) }
+    }
+
+    fn count(&self) -> usize {
+        self.k.div_ceil(self.block)
+    }
+
+    fn range(&self, index: usize) -> Range<usize> {
+        index * self.block..((index + 1) * self.block).min(self.k)
+    }
+}
+
+struct Product<'a> {
+    shape: &'a GemmShape,
+    a: &'a [f32],
+    b: &'a [f32],
+    depths: Depths,
+}
+
+impl Product<'_> {
+    /// Some columns of the result, its rows divided among the threads.
+    fn by_row_blocks(&self, pool: &Pool, columns: Range<usize>, c: &SharedMut<f32>) {
+        let (m, n) = (self.shape.m, self.shape.n);
+        let panels = columns.len().div_ceil(COLUMNS);
+        let mut packed = Scratch::take(self.depths.k * panels * COLUMNS);
+        let packed_start = |depth: &Range<usize>, panel: usize| (depth.start * panels + panel * depth.len()) * COLUMNS;
+        {
+            let shared = SharedMut::new(&mut packed);
+            pool.for_each(self.depths.count() * panels, (1 << 14) / (self.depths.block * COLUMNS), &|range| {
+                for index in range {
+                    let (depth, panel) = (self.depths.range(index / panels), index % panels);
+                    let at = packed_start(&depth, panel);
+                    let first = columns.start + panel * COLUMNS;
+                    // SAFETY: every panel of every block has a range of its own.
+                    let out = unsafe { shared.slice(at..at + depth.len() * COLUMNS) };
+                    self.pack_right(depth, first..(first + COLUMNS).min(columns.end), out);
+                }
+            });
+        }
+        let rounds = m.div_ceil(pool.threads() * BLOCK_ROWS);
+        let rows = m.div_ceil(pool.threads() * rounds).next_multiple_of(ROWS);
+        pool.for_each(m.div_ceil(rows), 1, &|range| {
+            for block in range {
+                let rows = block * rows..((block + 1) * rows).min(m);
+                for depth in (0..self.depths.count()).map(|index| self.depths.range(index)) {
+                    let left = self.pack_left(rows.clone(), depth.clone());
+                    let add = depth.start > 0 || self.shape.accumulate;
+                    for panel in 0..panels {
+                        let first = columns.start + panel * COLUMNS;
+                        let right = &packed[packed_start(&depth, panel)..][..depth.len() * COLUMNS];
+                        let stripe = Stripe { rows: rows.clone(), columns: first..(first + COLUMNS).min(columns.end) };
+                        left.multiply(right, &stripe, n, add, c);
+                    }
+                }
+            }
+        });
+    }
+
+    /// All rows of the result, its columns divided among the threads; each packs what it needs.
+    fn by_column_blocks(&self, pool: &Pool, c: &mut [f32]) {
+        let GemmShape { m, n, k, .. } = *self.shape;
+        let panels = n.div_ceil(COLUMNS);
+        // As many panels as are worth a thread, and as fit the second cache.
+        let width = (ALONE / (m * k * COLUMNS)).max(1).max(panels.div_ceil(pool.threads() * 4)).min(16);
+        let c = SharedMut::new(c);
+        pool.for_each(panels.div_ceil(width), 1, &|range| {
+            let mut packed = Scratch::take(self.depths.block * COLUMNS);
+            for index in range {
+                for depth in (0..self.depths.count()).map(|index| self.depths.range(index)) {
+                    let left = self.pack_left(0..m, depth.clone());
+                    let add = depth.start > 0 || self.shape.accumulate;
+                    for panel in index * width..((index + 1) * width).min(panels) {
+                        let columns = panel * COLUMNS..((panel + 1) * COLUMNS).min(n);
+                        let right = &mut packed[..depth.len() * COLUMNS];
+                        self.pack_right(depth.clone(), columns.clone(), right);
+                        left.multiply(right, &Stripe { rows: 0..m, columns }, n, add, &c);
+                    }
+                }
+            }
+        });
+    }
+
+    fn pack_right(&self, depth: Range<usize>, columns: Range<usize>, out: &mut [f32]) {
+        let GemmShape { n, k, .. } = *self.shape;
+        if self.shape.transpose_b {
+            pack_turned(&self.b[columns.start * k + depth.start..], k, columns.len(), depth.len(), out);
+        } else {
+            pack_straight(&self.b[depth.start * n + columns.start..], n, columns.len(), depth.len(), out);
+        }
+    }
+
+    fn pack_left(&self, rows: Range<usize>, depth: Range<usize>) -> Left {
+        let GemmShape { m, k, .. } = *self.shape;
+        let len = depth.len();
+        if self.shape.transpose_a {
+            let groups = rows.len().div_ceil(ROWS);
+            let mut packed = Scratch::take(groups * ROWS * len);
+            for (group, out) in packed.chunks_exact_mut(ROWS * len).enumerate() {
+                let first = rows.start + group * ROWS;
+                let count = ROWS.min(rows.end - first);
+                for (p, out) in depth.clone().zip(out.chunks_exact_mut(ROWS)) {
+                    out[..count].copy_from_slice(&self.a[p * m + first..][..count]);
+                }
+            }
+            return Left { packed, stride: ROWS, len, side_by_side: true };
+        }
+        // An odd number of cache lines, so that rows do not compete for the same places in the cache.
+        let stride = len.next_multiple_of(32) + 16;
+        let mut packed = Scratch::take(rows.len() * stride);
+        for (row, out) in rows.zip(packed.chunks_exact_mut(stride)) {
+            out[..len].copy_from_slice(&self.a[row * k + depth.start..][..len]);
+        }
+        Left { packed, stride, len, side_by_side: false }
+    }
+}
+
+/// Some rows of the result and up to `COLUMNS` columns.
+struct Stripe {
+    rows: Range<usize>,
+    columns: Range<usize>,
+}
+
+/// A block of the left matrix.
+struct Left {
+    packed: Scratch,
+    stride: usize,
+    len: usize,
+    side_by_side: bool,
+}
+
+impl Left {
+    /// A stripe of the result from this block and a packed panel of the right matrix.
+    fn multiply(&self, right: &[f32], stripe: &Stripe, n: usize, add: bool, c: &SharedMut<f32>) {
+        assert!(right.len() >= self.len * COLUMNS, "a panel must have a row for every step");
+        let mut row = 0;
+        while row < stripe.rows.len() {
+            let count = ROWS.min(stripe.rows.len() - row);
+            let at = (stripe.rows.start + row) * n + stripe.columns.start;
+            let columns = stripe.columns.len();
+            let start = c.pointer(at..at + (count - 1) * n + columns);
+            let target = Target { start, stride: n, columns, add };
+            if self.side_by_side {
+                let group = &self.packed[row * self.len..][..ROWS * self.len];
+                let left = Walk { start: group.as_ptr(), stride: ROWS, outer_stride: 0 };
+                let right = Walk { start: right.as_ptr(), stride: COLUMNS, outer_stride: 0 };
+                // SAFETY: a group holds `ROWS` numbers for each of `len` steps, the panel `COLUMNS`; the tile lies
+                // within the result and belongs to this stripe alone.
+                unsafe { by_columns(count, left, right, self.len, 1, target) };
+            } else {
+                let first = &self.packed[row * self.stride..][..(count - 1) * self.stride + self.len];
+                let mut rows = [first.as_ptr(); ROWS];
+                for (i, row) in rows.iter_mut().enumerate().take(count) {
+                    *row = first.as_ptr().wrapping_add(i * self.stride);
+                }
+                let runs = Runs { offsets: &[0], len: self.len };
+                // SAFETY: each of `count` rows holds `len` numbers, the panel `COLUMNS` for each; the tile lies within
+                // the result and belongs to this stripe alone.
+                unsafe { by_rows(&rows[..count], runs, right.as_ptr(), target) };
+            }
+            row += count;
+        }
+    }
+}
+
+/// Packs `columns` columns of a matrix with the given row stride, `depth` rows of it, zeros up to `COLUMNS`.
+pub(crate) fn pack_straight(src: &[f32], stride: usize, columns: usize, depth: usize, out: &mut [f32]) {
+    for (p, out) in out.chunks_exact_mut(COLUMNS).take(depth).enumerate() {
+        let from = &src[p * stride..][..columns];
+        if let Ok(from) = <&[f32; COLUMNS]>::try_from(from) {
+            out.copy_from_slice(from);
+        } else {
+            out[..columns].copy_from_slice(from);
+            out[columns..].fill(0.0);
+        }
+    }
+}
+
+/// Packs `columns` columns that are stored as rows with the given stride.
+pub(crate) fn pack_turned(src: &[f32], stride: usize, columns: usize, depth: usize, out: &mut [f32]) {
+    let mut p = 0;
+    if columns == COLUMNS {
+        while p + 8 <= depth {
+            for half in [0, 8] {
+                let from = &src[half * stride + p..][..7 * stride + 8];
+                crate::transpose::turn_8x8(from, stride, &mut out[p * COLUMNS + half..][..7 * COLUMNS + 8], COLUMNS);
+            }
+            p += 8;
+        }
+    }
+    for p in p..depth {
+        let out = &mut out[p * COLUMNS..(p + 1) * COLUMNS];
+        for (column, out) in out.iter_mut().enumerate() {
+            *out = if column < columns { src[column * stride + p] } else { 0.0 };
+        }
+    }
+}
+
+/// `c = v · matrix` or `c += v · matrix`; the matrix is k×n, or n×k if transposed.
+fn vector_times_matrix(
+    pool: &Pool,
+    accumulate: bool,
+    v: &[f32],
+    matrix: &[f32],
+    n: usize,
+    transposed: bool,
+    c: &mut [f32],
+) {
+    let k = v.len();
+    pool.for_each_mut(c, ((1 << 15) / k).max(16), &|first, part| {
+        if !accumulate {
+            part.fill(0.0);
+        }
+        if transposed {
+            for (i, out) in part.iter_mut().enumerate() {
+                *out += dot(v, &matrix[(first + i) * k..][..k]);
+            }
+        } else {
+            // Stretches of the result that stay in the first cache.
+            for (stretch, out) in part.chunks_mut(2048).enumerate() {
+                add_rows(out, v, &matrix[first + stretch * 2048..], n);
+            }
+        }
+    });
+}
+
+vectorized! {
+    fn dot[][](a: &[f32], b: &[f32]) -> f32 = dot_body;
+}
+vectorized! {
+    /// `out += Σ v[p] · (row p of the matrix)`.
+    fn add_rows[][](out: &mut [f32], v: &[f32], matrix: &[f32], stride: usize) = add_rows_body;
+}
+
+#[inline(always)]
+fn dot_body<const FMA: bool>(a: &[f32], b: &[f32]) -> f32 {
+    let mut lanes = [0.0f32; 32];
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<32>(), b.as_chunks::<32>());
+    for (a, b) in a.iter().zip(b) {
+        for i in 0..32 {
+            lanes[i] = crate::simd::fma::<FMA>(a[i], b[i], lanes[i]);
+        }
+    }
+    let rest: f32 = a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum();
+    let mut width = 16;
+    while width > 0 {
+        for i in 0..width {
+            lanes[i] += lanes[i + width];
+        }
+        width /= 2;
+    }
+    lanes[0] + rest
+}
+
+#[inline(always)]
+fn add_rows_body<const FMA: bool>(out: &mut [f32], v: &[f32], matrix: &[f32], stride: usize) {
+    let len = out.len();
+    let mut p = 0;
+    while p + 4 <= v.len() {
+        let row = |p: usize| &matrix[p * stride..][..len];
+        let (r0, r1, r2, r3) = (row(p), row(p + 1), row(p + 2), row(p + 3));
+        for i in 0..len {
+            let sum = crate::simd::fma::<FMA>(v[p], r0[i], out[i]);
+            let sum = crate::simd::fma::<FMA>(v[p + 1], r1[i], sum);
+            let sum = crate::simd::fma::<FMA>(v[p + 2], r2[i], sum);
+            out[i] = crate::simd::fma::<FMA>(v[p + 3], r3[i], sum);
+        }
+        p += 4;
+    }
+    for p in p..v.len() {
+        for (out, x) in out.iter_mut().zip(&matrix[p * stride..][..len]) {
+            *out = crate::simd::fma::<FMA>(v[p], *x, *out);
+        }
+    }
+}

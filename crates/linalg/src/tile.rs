@@ -1,0 +1,263 @@
+//! The innermost loops of matrix products and convolutions: one small tile of the result, kept in registers.
+//!
+//! A tile has up to `ROWS` rows and `COLUMNS` columns. Its right side is read `COLUMNS` numbers at a time (packed, or
+//! with a stride); its left side one number per row at a time, in one of two layouts: `by_rows` follows a pointer per
+//! row, `by_columns` finds the rows' numbers side by side.
+
+/// Rows of a tile: with two vectors per row, twelve accumulators hide the latency of the multiplications.
+pub(crate) const ROWS: usize = 6;
+/// Columns of a tile.
+pub(crate) const COLUMNS: usize = 16;
+
+/// Where a tile goes.
+#[derive(Clone, Copy)]
+pub(crate) struct Target {
+    /// The tile's first element.
+    pub(crate) start: *mut f32,
+    /// The distance between its rows.
+    pub(crate) stride: usize,
+    /// How many of its columns exist.
+    pub(crate) columns: usize,
+    /// Whether the tile is added to what is there.
+    pub(crate) add: bool,
+}
+
+/// A left side that follows a pointer per row: `len` numbers from each of several offsets on.
+#[derive(Clone, Copy)]
+pub(crate) struct Runs<'a> {
+    /// Where each run begins, relative to the row's pointer.
+    pub(crate) offsets: &'a [usize],
+    /// The length of every run.
+    pub(crate) len: usize,
+}
+
+/// A side whose numbers for one step lie side by side: `inner` steps `stride` apart, `outer` times `outer_stride`.
+#[derive(Clone, Copy)]
+pub(crate) struct Walk {
+    /// The first step's numbers.
+    pub(crate) start: *const f32,
+    /// The distance between steps.
+    pub(crate) stride: usize,
+    /// The distance between rounds of steps.
+    pub(crate) outer_stride: usize,
+}
+
+/// Computes a tile whose left rows follow the pointers; `right` is packed, `COLUMNS` numbers for every step.
+///
+/// # Safety
+/// Every row's runs, a right side of `offsets.len() * len * COLUMNS` numbers, and the target can be accessed.
+#[inline]
+pub(crate) unsafe fn by_rows(rows: &[*const f32], runs: Runs<'_>, right: *const f32, target: Target) {
+    // SAFETY: passed on; AVX2 is checked.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        if crate::simd::has_avx2() {
+            return match *rows {
+                [a, b, c, d, e, f] => avx2::by_rows([a, b, c, d, e, f], runs, right, target),
+                [a, b, c, d, e] => avx2::by_rows([a, b, c, d, e], runs, right, target),
+                [a, b, c, d] => avx2::by_rows([a, b, c, d], runs, right, target),
+                [a, b, c] => avx2::by_rows([a, b, c], runs, right, target),
+                [a, b] => avx2::by_rows([a, b], runs, right, target),
+                [a] => avx2::by_rows([a], runs, right, target),
+                _ => {}
+            };
+        }
+        portable::by_rows(rows, runs, right, target);
+    }
+}
+
+/// Computes a tile whose left numbers lie side by side, `count` rows of them.
+///
+/// # Safety
+/// `inner * outer` steps of both walks (`count` numbers left, `COLUMNS` right), and the target can be accessed.
+#[inline]
+pub(crate) unsafe fn by_columns(count: usize, left: Walk, right: Walk, inner: usize, outer: usize, target: Target) {
+    // SAFETY: passed on; AVX2 is checked.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        if crate::simd::has_avx2() {
+            return match count {
+                6 => avx2::by_columns::<6>(left, right, inner, outer, target),
+                5 => avx2::by_columns::<5>(left, right, inner, outer, target),
+                4 => avx2::by_columns::<4>(left, right, inner, outer, target),
+                3 => avx2::by_columns::<3>(left, right, inner, outer, target),
+                2 => avx2::by_columns::<2>(left, right, inner, outer, target),
+                1 => avx2::by_columns::<1>(left, right, inner, outer, target),
+                _ => {}
+            };
+        }
+        portable::by_columns(count, left, right, inner, outer, target);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use super::{COLUMNS, Runs, Target, Walk};
+    use std::arch::x86_64::*;
+
+    /// # Safety
+    /// As `super::by_rows`, on a machine with AVX2 and FMA.
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) unsafe fn by_rows<const N: usize>(
+        rows: [*const f32; N],
+        runs: Runs<'_>,
+        mut right: *const f32,
+        target: Target,
+    ) {
+        let mut sums = [[_mm256_setzero_ps(); 2]; N];
+        for &offset in runs.offsets {
+            let from = rows.map(|row| row.wrapping_add(offset));
+            for i in 0..runs.len {
+                // SAFETY: step `i` of this run, which the caller vouches for.
+                unsafe {
+                    let (low, high) = (_mm256_loadu_ps(right), _mm256_loadu_ps(right.add(8)));
+                    for row in 0..N {
+                        let left = _mm256_broadcast_ss(&*from[row].add(i));
+                        sums[row][0] = _mm256_fmadd_ps(left, low, sums[row][0]);
+                        sums[row][1] = _mm256_fmadd_ps(left, high, sums[row][1]);
+                    }
+                    right = right.add(COLUMNS);
+                }
+            }
+        }
+        // SAFETY: passed on.
+        unsafe { store(sums, target) };
+    }
+
+    /// # Safety
+    /// As `super::by_columns`, on a machine with AVX2 and FMA.
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) unsafe fn by_columns<const N: usize>(
+        left: Walk,
+        right: Walk,
+        inner: usize,
+        outer: usize,
+        target: Target,
+    ) {
+        let mut sums = [[_mm256_setzero_ps(); 2]; N];
+        let (mut left_round, mut right_round) = (left.start, right.start);
+        for _ in 0..outer {
+            let (mut a, mut b) = (left_round, right_round);
+            for _ in 0..inner {
+                // SAFETY: a step of both walks, which the caller vouches for.
+                unsafe {
+                    let (low, high) = (_mm256_loadu_ps(b), _mm256_loadu_ps(b.add(8)));
+                    for row in 0..N {
+                        let left = _mm256_broadcast_ss(&*a.add(row));
+                        sums[row][0] = _mm256_fmadd_ps(left, low, sums[row][0]);
+                        sums[row][1] = _mm256_fmadd_ps(left, high, sums[row][1]);
+                    }
+                }
+                (a, b) = (a.wrapping_add(left.stride), b.wrapping_add(right.stride));
+            }
+            left_round = left_round.wrapping_add(left.outer_stride);
+            right_round = right_round.wrapping_add(right.outer_stride);
+        }
+        // SAFETY: passed on.
+        unsafe { store(sums, target) };
+    }
+
+    /// # Safety
+    /// The target can be written (and read, if the tile is added).
+    #[target_feature(enable = "avx2,fma")]
+    #[inline]
+    unsafe fn store<const N: usize>(sums: [[__m256; 2]; N], target: Target) {
+        for (row, [mut low, mut high]) in sums.into_iter().enumerate() {
+            // SAFETY: within the target's rows and existing columns.
+            unsafe {
+                let to = target.start.add(row * target.stride);
+                if target.columns == COLUMNS {
+                    if target.add {
+                        low = _mm256_add_ps(low, _mm256_loadu_ps(to));
+                        high = _mm256_add_ps(high, _mm256_loadu_ps(to.add(8)));
+                    }
+                    _mm256_storeu_ps(to, low);
+                    _mm256_storeu_ps(to.add(8), high);
+                } else {
+                    let index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+                    let columns = target.columns as i32;
+                    let low_mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(columns), index);
+                    let high_mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(columns - 8), index);
+                    let beyond = to.wrapping_add(8);
+                    if target.add {
+                        low = _mm256_add_ps(low, _mm256_maskload_ps(to, low_mask));
+                        high = _mm256_add_ps(high, _mm256_maskload_ps(beyond, high_mask));
+                    }
+                    _mm256_maskstore_ps(to, low_mask, low);
+                    _mm256_maskstore_ps(beyond, high_mask, high);
+                }
+            }
+        }
+    }
+}
+
+mod portable {
+    use super::{COLUMNS, ROWS, Runs, Target, Walk};
+
+    /// # Safety
+    /// As `super::by_rows`.
+    pub(super) unsafe fn by_rows(rows: &[*const f32], runs: Runs<'_>, mut right: *const f32, target: Target) {
+        let mut sums = [[0.0f32; COLUMNS]; ROWS];
+        for &offset in runs.offsets {
+            for i in 0..runs.len {
+                // SAFETY: step `i` of this run, which the caller vouches for.
+                unsafe {
+                    let step = &*right.cast::<[f32; COLUMNS]>();
+                    for (sums, row) in sums.iter_mut().zip(rows) {
+                        let left = *row.add(offset + i);
+                        for (sum, x) in sums.iter_mut().zip(step) {
+                            *sum += left * x;
+                        }
+                    }
+                    right = right.add(COLUMNS);
+                }
+            }
+        }
+        // SAFETY: passed on.
+        unsafe { store(&sums[..rows.len()], target) };
+    }
+
+    /// # Safety
+    /// As `super::by_columns`.
+    pub(super) unsafe fn by_columns(
+        count: usize,
+        left: Walk,
+        right: Walk,
+        inner: usize,
+        outer: usize,
+        target: Target,
+    ) {
+        let mut sums = [[0.0f32; COLUMNS]; ROWS];
+        for round in 0..outer {
+            for i in 0..inner {
+                // SAFETY: a step of both walks, which the caller vouches for.
+                unsafe {
+                    let a = left.start.add(round * left.outer_stride + i * left.stride);
+                    let b = &*right.start.add(round * right.outer_stride + i * right.stride).cast::<[f32; COLUMNS]>();
+                    for (row, sums) in sums[..count].iter_mut().enumerate() {
+                        let left = *a.add(row);
+                        for (sum, x) in sums.iter_mut().zip(b) {
+                            *sum += left * x;
+                        }
+                    }
+                }
+            }
+        }
+        // SAFETY: passed on.
+        unsafe { store(&sums[..count], target) };
+    }
+
+    /// # Safety
+    /// The target can be written (and read, if the tile is added).
+    unsafe fn store(sums: &[[f32; COLUMNS]], target: Target) {
+        for (row, sums) in sums.iter().enumerate() {
+            for (column, sum) in sums[..target.columns].iter().enumerate() {
+                // SAFETY: within the target's rows and existing columns.
+                unsafe {
+                    let to = target.start.add(row * target.stride + column);
+                    *to = if target.add { *to + sum } else { *sum };
+                }
+            }
+        }
+    }
+}

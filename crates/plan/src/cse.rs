@@ -1,0 +1,70 @@
+//! Merges nodes that compute the same.
+
+use framework::{ControlFlow, Graph, Node, NodeId, Output};
+use std::collections::HashMap;
+
+/// The graph with one node in place of several equal ones.
+pub fn merge_equal_nodes(graph: Graph) -> Graph {
+    let Ok(order) = graph.in_topological_order() else { return graph };
+    let mut stands_for: Vec<NodeId> = (0..graph.len() as u32).map(NodeId).collect();
+    let mut seen: HashMap<String, NodeId> = HashMap::new();
+    let mut merged = false;
+    for id in order {
+        let node = graph.node(id);
+        if may_merge(node) {
+            let first = *seen.entry(fingerprint(node, &stands_for)).or_insert(id);
+            merged |= first != id;
+            stands_for[id.index()] = first;
+        }
+    }
+    if !merged {
+        return graph;
+    }
+    let keep: Vec<bool> = stands_for.iter().enumerate().map(|(i, n)| n.index() == i).collect();
+    let (mut out, map) = graph.subgraph(&keep, |o| Some(Output { node: stands_for[o.node.index()], index: o.index }));
+    // Whoever waited for a merged node waits for the one that stands for it.
+    for (id, node) in graph.nodes().filter(|(id, _)| keep[id.index()]) {
+        for control in node.control_inputs.iter().filter(|c| !keep[c.index()]) {
+            if let (Some(from), Some(to)) = (map[stands_for[control.index()].index()], map[id.index()]) {
+                out.add_control(from, to);
+            }
+        }
+    }
+    out
+}
+
+fn may_merge(node: &Node) -> bool {
+    !node.op.is_stateful
+        && node.op.control_flow == ControlFlow::None
+        && !node.outputs.is_empty()
+        && node.outputs.iter().all(|o| !o.is_ref)
+        && !node.op.inputs.iter().any(|a| a.is_ref)
+        && node.op.name != "Placeholder"
+}
+
+/// Equal for nodes that compute the same. Large constants are told apart by their names: comparing them costs more
+/// than it saves.
+fn fingerprint(node: &Node, stands_for: &[NodeId]) -> String {
+    use std::fmt::Write as _;
+    let mut text = format!("{} {}", node.op.name, node.device);
+    for input in &node.inputs {
+        let _ = write!(text, " {}:{}", stands_for[input.node.index()].0, input.index);
+    }
+    let mut controls: Vec<u32> = node.control_inputs.iter().map(|c| stands_for[c.index()].0).collect();
+    controls.sort_unstable();
+    let _ = write!(text, " {controls:?}");
+    for (name, value) in node.attrs.iter().filter(|(name, _)| !name.starts_with('_')) {
+        match value {
+            framework::Attr::Tensor(t) if t.num_bytes() > 256 => {
+                let _ = write!(text, " {name}=#{}", node.name);
+            }
+            framework::Attr::Tensor(t) => {
+                let _ = write!(text, " {name}={}{}{:?}", t.dtype(), t.shape(), t.to_proto());
+            }
+            _ => {
+                let _ = write!(text, " {name}={value}");
+            }
+        }
+    }
+    text
+}

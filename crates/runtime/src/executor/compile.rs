@@ -1,0 +1,297 @@
+//! From a graph to a plan: kernels made, edges turned into slot numbers, frames found.
+
+use framework::graph::sources;
+use framework::interpret::build_kernel;
+use framework::{BuiltKernel, ControlFlow, Device, Env, Graph, Node, NodeId};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tensor::{Result, invalid};
+
+/// Kernels of stateful nodes, by node name: one instance for all executors of a session.
+#[derive(Default)]
+pub struct KernelCache {
+    kernels: Mutex<HashMap<String, (String, BuiltKernel)>>,
+}
+
+impl KernelCache {
+    /// The kernel of a node: kept if the op is stateful, fresh otherwise.
+    fn get(&self, node: &Node, device: &Arc<dyn Device>, env: &Arc<dyn Env>) -> Result<BuiltKernel> {
+        let keeps = node.op.is_stateful || node.op.has_reference_output();
+        if !keeps {
+            return build_kernel(node, device, env);
+        }
+        if let Some((op, kernel)) = self.kernels.lock().get(&node.name)
+            && *op == node.op.name
+        {
+            return Ok(kernel.clone());
+        }
+        let kernel = build_kernel(node, device, env)?;
+        let mut kernels = self.kernels.lock();
+        let kept = kernels.entry(node.name.clone()).or_insert_with(|| (node.op.name.clone(), kernel.clone()));
+        Ok(kept.1.clone())
+    }
+}
+
+/// What the executor does for a node.
+pub(super) enum Work {
+    Kernel(BuiltKernel),
+    Switch,
+    Merge,
+    /// Into the frame with this number in the plan.
+    Enter {
+        frame: u32,
+        is_constant: bool,
+    },
+    Exit,
+    NextIteration,
+}
+
+/// Where one output goes. The last edge of an output may take the value instead of copying the reference.
+pub(super) struct Edge {
+    pub output: u32,
+    pub node: u32,
+    pub slot: u32,
+    pub is_last: bool,
+}
+
+/// How an input that comes from a variable is treated.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Reading {
+    /// Not a reference.
+    Value,
+    /// A reference where the op wants the value.
+    Read,
+    /// A reference that must have a value.
+    CheckInitialized,
+    /// A reference as it is.
+    Pass,
+}
+
+pub(super) struct PlanNode {
+    pub node: Node,
+    pub work: Work,
+    /// The frame it runs in.
+    pub frame: u32,
+    /// Its place among the counters of that frame.
+    pub counter: u32,
+    /// Its first input's slot in that frame; the others follow.
+    pub first_slot: u32,
+    pub num_inputs: u32,
+    pub num_outputs: u32,
+    /// What its counter starts at.
+    pub start: u32,
+    /// For a merge: data inputs that arrive in iteration 0, and those that arrive in later ones.
+    pub merge_inputs: (u32, u32),
+    pub edges: Box<[Edge]>,
+    pub controls: Box<[u32]>,
+    /// How each input is read; empty if none comes from a variable.
+    pub readings: Box<[Reading]>,
+    pub control_flow: ControlFlow,
+    pub is_costly: bool,
+}
+
+pub(super) struct FramePlan {
+    /// Counters at the start of an iteration.
+    pub counters: Box<[u32]>,
+    pub num_slots: u32,
+    /// How many values enter.
+    pub num_enters: u32,
+    pub parallel_iterations: u64,
+    pub name: String,
+}
+
+pub(super) struct Plan {
+    pub nodes: Box<[PlanNode]>,
+    pub frames: Box<[FramePlan]>,
+    /// Nodes without inputs.
+    pub roots: Box<[u32]>,
+    pub device: Arc<dyn Device>,
+}
+
+impl Plan {
+    pub(super) fn compile(
+        graph: &Graph,
+        device: &Arc<dyn Device>,
+        env: &Arc<dyn Env>,
+        kernels: &KernelCache,
+    ) -> Result<Plan> {
+        let order = graph.in_topological_order()?;
+        let (node_frames, mut frames) = find_frames(graph, &order)?;
+        let mut nodes: Vec<PlanNode> = Vec::with_capacity(graph.len());
+        for (id, node) in graph.nodes() {
+            let (runs_in, leads_to) = node_frames[id.index()];
+            let frame = &mut frames[runs_in as usize];
+            let planned = plan_node(graph, node, runs_in, leads_to, frame, || kernels.get(node, device, env))?;
+            frame.counters.push(planned.start);
+            frame.num_slots += planned.num_inputs;
+            nodes.push(planned);
+        }
+        connect(graph, &mut nodes);
+        let roots = nodes
+            .iter()
+            .enumerate()
+            .filter(|(_, n)| sources(&n.node).next().is_none())
+            .map(|(i, _)| i as u32)
+            .collect();
+        let frames = frames.into_iter().map(|f| FramePlan {
+            counters: f.counters.into(),
+            num_slots: f.num_slots,
+            num_enters: f.num_enters,
+            parallel_iterations: f.parallel_iterations,
+            name: f.name,
+        });
+        Ok(Plan { nodes: nodes.into(), frames: frames.collect(), roots, device: device.clone() })
+    }
+}
+
+#[derive(Default)]
+struct FrameDraft {
+    parent: u32,
+    name: String,
+    counters: Vec<u32>,
+    num_slots: u32,
+    num_enters: u32,
+    parallel_iterations: u64,
+}
+
+/// For each node, the frame it runs in and the frame its outputs lead to; frame 0 is the one outside all loops.
+fn find_frames(graph: &Graph, order: &[NodeId]) -> Result<(Vec<(u32, u32)>, Vec<FrameDraft>)> {
+    let mut frames = vec![FrameDraft::default()];
+    let mut by_name: HashMap<(u32, String), u32> = HashMap::new();
+    let mut of_node: Vec<Option<(u32, u32)>> = vec![None; graph.len()];
+    for &id in order {
+        let node = graph.node(id);
+        let mut runs_in: Option<(u32, NodeId)> = None;
+        for source in sources(node) {
+            // A source not seen yet is a loop's way back; it is in this frame by construction of the others.
+            let Some((_, leads_to)) = of_node[source.index()] else { continue };
+            match runs_in {
+                Some((frame, first)) if frame != leads_to => {
+                    return Err(invalid!(
+                        "The node '{}' has inputs from different frames. The input '{}' is in frame '{}'. The input '{}' is in frame '{}'.",
+                        node.name,
+                        graph.node(source).name,
+                        frames[leads_to as usize].name,
+                        graph.node(first).name,
+                        frames[frame as usize].name
+                    ));
+                }
+                _ => runs_in = Some((leads_to, source)),
+            }
+        }
+        let runs_in = runs_in.map_or(0, |(frame, _)| frame);
+        let leads_to = match node.op.control_flow {
+            ControlFlow::Enter => {
+                let name: String = node.attr("frame_name")?;
+                let number = *by_name.entry((runs_in, name.clone())).or_insert_with(|| {
+                    frames.push(FrameDraft { parent: runs_in, name, ..FrameDraft::default() });
+                    frames.len() as u32 - 1
+                });
+                let frame = &mut frames[number as usize];
+                frame.num_enters += 1;
+                frame.parallel_iterations = node.attr::<i64>("parallel_iterations")?.max(1) as u64;
+                number
+            }
+            ControlFlow::Exit if runs_in == 0 => {
+                return Err(invalid!("node '{}' leaves a loop that was never entered", node.name));
+            }
+            ControlFlow::Exit => frames[runs_in as usize].parent,
+            ControlFlow::NextIteration if runs_in == 0 => {
+                return Err(invalid!("node '{}' is not in a loop", node.name));
+            }
+            _ => runs_in,
+        };
+        of_node[id.index()] = Some((runs_in, leads_to));
+    }
+    let of_node = of_node.into_iter().map(|f| f.expect("the order has every node")).collect();
+    Ok((of_node, frames))
+}
+
+fn plan_node(
+    graph: &Graph,
+    node: &Node,
+    runs_in: u32,
+    leads_to: u32,
+    frame: &FrameDraft,
+    kernel: impl FnOnce() -> Result<BuiltKernel>,
+) -> Result<PlanNode> {
+    let work = match node.op.control_flow {
+        ControlFlow::Switch => Work::Switch,
+        ControlFlow::Merge => Work::Merge,
+        ControlFlow::Enter => Work::Enter { frame: leads_to, is_constant: node.attr("is_constant")? },
+        ControlFlow::Exit => Work::Exit,
+        ControlFlow::NextIteration => Work::NextIteration,
+        ControlFlow::None | ControlFlow::ControlTrigger | ControlFlow::Send => Work::Kernel(kernel()?),
+    };
+    let is_back = |id: NodeId| graph.node(id).op.control_flow == ControlFlow::NextIteration;
+    let back = node.inputs.iter().filter(|i| is_back(i.node)).count() as u32;
+    let (data, controls) = (node.inputs.len() as u32, node.control_inputs.len() as u32);
+    if data + controls >= super::step::MERGE_DEAD_ONE {
+        return Err(invalid!("node '{}' has {} inputs, more than can be counted", node.name, data + controls));
+    }
+    let start = if matches!(work, Work::Merge) { controls + 1 } else { data + controls };
+    Ok(PlanNode {
+        readings: readings(graph, node)?,
+        control_flow: node.op.control_flow,
+        is_costly: node.op.is_costly,
+        frame: runs_in,
+        counter: frame.counters.len() as u32,
+        first_slot: frame.num_slots,
+        num_inputs: data,
+        num_outputs: node.outputs.len() as u32,
+        start,
+        merge_inputs: (data - back, back),
+        edges: Box::default(),
+        controls: Box::default(),
+        node: node.clone(),
+        work,
+    })
+}
+
+fn readings(graph: &Graph, node: &Node) -> Result<Box<[Reading]>> {
+    let mut readings = Vec::with_capacity(node.inputs.len());
+    for (input, (_, wants_ref)) in node.inputs.iter().zip(node.input_types()?) {
+        let passes = matches!(
+            node.op.control_flow,
+            ControlFlow::Switch
+                | ControlFlow::Merge
+                | ControlFlow::Enter
+                | ControlFlow::Exit
+                | ControlFlow::NextIteration
+        );
+        readings.push(match (graph.info(*input)?.is_ref, wants_ref) {
+            (false, _) => Reading::Value,
+            (true, false) => Reading::Read,
+            (true, true) if passes || node.op.allows_uninitialized_input => Reading::Pass,
+            (true, true) => Reading::CheckInitialized,
+        });
+    }
+    if readings.iter().all(|r| *r == Reading::Value) {
+        readings.clear();
+    }
+    Ok(readings.into())
+}
+
+/// Fills in where each node's outputs and its end are awaited.
+fn connect(graph: &Graph, nodes: &mut [PlanNode]) {
+    let mut edges: Vec<Vec<Edge>> = nodes.iter().map(|_| Vec::new()).collect();
+    let mut controls: Vec<Vec<u32>> = nodes.iter().map(|_| Vec::new()).collect();
+    for (id, node) in graph.nodes() {
+        let first_slot = nodes[id.index()].first_slot;
+        for (i, input) in node.inputs.iter().enumerate() {
+            let edge = Edge { output: input.index, node: id.0, slot: first_slot + i as u32, is_last: false };
+            edges[input.node.index()].push(edge);
+        }
+        for control in &node.control_inputs {
+            controls[control.index()].push(id.0);
+        }
+    }
+    for ((node, mut edges), controls) in nodes.iter_mut().zip(edges).zip(controls) {
+        edges.sort_by_key(|e| e.output);
+        for i in 0..edges.len() {
+            edges[i].is_last = edges.get(i + 1).is_none_or(|next| next.output != edges[i].output);
+        }
+        (node.edges, node.controls) = (edges.into(), controls.into());
+    }
+}

@@ -1,0 +1,520 @@
+//! One step: who is ready, who runs, what follows.
+//!
+//! A thread that works on a step holds a token, and so does each node that waits; the step is over when the last
+//! token is given back. Nothing else counts nodes outside of loops.
+
+use super::compile::{Plan, PlanNode, Reading, Work};
+use super::frame::{Frame, Iteration};
+use framework::step::NodeTimes;
+use framework::{BoxFuture, BuiltKernel, ControlFlow, KernelContext, Outputs, StepContext, Value};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use tensor::{Error, Result, Tensor, cancelled, internal};
+
+/// In a node's counter: some input is dead. The low bits count inputs still to come.
+pub(super) const DEAD: u32 = 1 << 31;
+/// In a merge's counter: a live input has come. The low bits count control inputs still to come, plus one for it.
+pub(super) const MERGE_LIVE: u32 = 1 << 31;
+/// In a merge's counter: one dead input has come.
+pub(super) const MERGE_DEAD_ONE: u32 = 1 << 15;
+
+/// The result of a step. It starts at the first poll; dropping it ends the step.
+pub struct StepFuture {
+    state: State,
+}
+
+enum State {
+    Idle(Arc<Plan>, Arc<StepContext>),
+    Running(Arc<Step>),
+    Done,
+}
+
+impl StepFuture {
+    pub(super) fn new(plan: Arc<Plan>, context: Arc<StepContext>) -> StepFuture {
+        StepFuture { state: State::Idle(plan, context) }
+    }
+}
+
+impl Future for StepFuture {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let step = match std::mem::replace(&mut self.state, State::Done) {
+            State::Idle(plan, context) => Step::start(plan, context),
+            State::Running(step) => step,
+            State::Done => panic!("a finished step was polled"),
+        };
+        if !step.finished.load(Ordering::Acquire) {
+            let mut waker = step.waker.lock();
+            if !step.finished.load(Ordering::Acquire) {
+                *waker = Some(cx.waker().clone());
+                drop(waker);
+                self.state = State::Running(step);
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(step.context.why_ended().map_or(Ok(()), Err))
+    }
+}
+
+impl Drop for StepFuture {
+    fn drop(&mut self) {
+        if let State::Running(step) = &self.state {
+            step.end(cancelled!("the step was cancelled: its caller went away"));
+        }
+    }
+}
+
+pub(super) struct Step {
+    pub(super) plan: Arc<Plan>,
+    pub(super) context: Arc<StepContext>,
+    tokens: AtomicUsize,
+    finished: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+    waiting: Mutex<HashMap<u32, Vec<Arc<Waiting>>>>,
+    /// Frames that may still hold on to themselves when a step ends early.
+    pub(super) frames: Mutex<Vec<Arc<Frame>>>,
+}
+
+/// What one working thread has before it.
+#[derive(Default)]
+pub(super) struct Local {
+    /// Ready nodes of the iteration being worked on.
+    ready: Vec<u32>,
+    /// Ready nodes of other iterations.
+    others: Vec<(Arc<Iteration>, u32)>,
+    /// Ready nodes that another thread may take.
+    costly: Vec<(Arc<Iteration>, u32)>,
+    outputs: Vec<Value>,
+    /// Scratch for [`Step::deliver`].
+    pub(super) found: Vec<u32>,
+}
+
+impl Step {
+    fn start(plan: Arc<Plan>, context: Arc<StepContext>) -> Arc<Step> {
+        let root = Iteration::new(&plan, 0, 0, None);
+        let mut local = Local { ready: plan.roots.iter().rev().copied().collect(), ..Local::default() };
+        let step = Arc::new(Step {
+            plan,
+            context,
+            tokens: AtomicUsize::new(1),
+            finished: AtomicBool::new(false),
+            waker: Mutex::new(None),
+            waiting: Mutex::default(),
+            frames: Mutex::default(),
+        });
+        let ready = std::mem::take(&mut local.ready);
+        for &node in &ready {
+            step.push(&root, true, node, &mut local);
+        }
+        step.work(root, local);
+        step
+    }
+
+    /// Runs nodes until this thread has none left, then gives its token back.
+    fn work(self: &Arc<Step>, mut iteration: Arc<Iteration>, mut local: Local) {
+        while !self.context.is_ended() {
+            let node = if let Some(node) = local.ready.pop() {
+                node
+            } else if let Some((other, node)) = local.others.pop() {
+                iteration = other;
+                node
+            } else if let Some((other, node)) = local.costly.pop() {
+                for (iteration, node) in local.costly.drain(..) {
+                    self.spawn(iteration, node);
+                }
+                iteration = other;
+                node
+            } else {
+                break;
+            };
+            self.run_node(&iteration, node, &mut local);
+        }
+        // What is left of an ended step goes before the token: its values may be what somebody waits to reuse.
+        drop((iteration, local));
+        self.give_back();
+    }
+
+    fn spawn(self: &Arc<Step>, iteration: Arc<Iteration>, node: u32) {
+        self.tokens.fetch_add(1, Ordering::Relaxed);
+        let step = self.clone();
+        let work = move || step.work(iteration, Local { ready: vec![node], ..Local::default() });
+        self.plan.device.pool().spawn(Box::new(work));
+    }
+
+    fn give_back(&self) {
+        if self.tokens.fetch_sub(1, Ordering::AcqRel) == 1 {
+            for frame in std::mem::take(&mut *self.frames.lock()) {
+                frame.clear();
+            }
+            let waker = {
+                let mut waker = self.waker.lock();
+                self.finished.store(true, Ordering::Release);
+                waker.take()
+            };
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Ends the step early: no node starts any more, nodes that wait are dropped.
+    pub(super) fn end(&self, why: Error) {
+        self.context.end(why);
+        self.drop_waiting();
+    }
+
+    fn drop_waiting(&self) {
+        let waiting = std::mem::take(&mut *self.waiting.lock());
+        for task in waiting.into_values().flatten() {
+            if task.future.lock().take().is_some() {
+                self.give_back();
+            }
+        }
+    }
+
+    fn fail(&self, node: &PlanNode, error: Error) {
+        let tagged = if error.message.contains("[[{{node ") {
+            error
+        } else {
+            error.context(format_args!("[[{{{{node {}}}}}]]", node.node.name))
+        };
+        self.end(tagged);
+    }
+
+    fn run_node(self: &Arc<Step>, iteration: &Arc<Iteration>, index: u32, local: &mut Local) {
+        let node = &self.plan.nodes[index as usize];
+        let counter = iteration.counters[node.counter as usize].load(Ordering::Relaxed);
+        // SAFETY: the node's counter has reached zero (or it has one input, or none), and each ready node is popped
+        // by one thread, once.
+        let inputs = unsafe { iteration.slots.inputs(node.first_slot, node.num_inputs) };
+        let is_dead = match node.control_flow {
+            ControlFlow::Merge => counter & MERGE_LIVE == 0,
+            ControlFlow::ControlTrigger => false,
+            _ => counter & DEAD != 0,
+        };
+        if is_dead && node.control_flow != ControlFlow::Send {
+            inputs.fill(Value::Empty);
+            return self.finish(iteration, index, &mut [], true, local);
+        }
+        if let Err(e) = read_references(node, inputs) {
+            return self.fail(node, e);
+        }
+        match &node.work {
+            Work::Kernel(kernel) => {
+                if is_dead && let Some(first) = inputs.first_mut() {
+                    *first = Value::Dead;
+                }
+                self.run_kernel(iteration, index, kernel, inputs, local);
+            }
+            Work::Switch => {
+                let taken = match &inputs[1] {
+                    Value::Tensor(predicate) => predicate.item::<bool>(),
+                    _ => Err(internal!("the predicate of a Switch is not a tensor")),
+                };
+                match taken {
+                    Err(e) => self.fail(node, e),
+                    Ok(taken) => {
+                        let mut outputs = [Value::Dead, Value::Dead];
+                        outputs[usize::from(taken)] = std::mem::take(&mut inputs[0]);
+                        inputs[1] = Value::Empty;
+                        self.finish(iteration, index, &mut outputs, false, local);
+                    }
+                }
+            }
+            Work::Merge => {
+                let alive = inputs.iter().position(|v| !matches!(v, Value::Empty)).unwrap_or_default();
+                let value = std::mem::take(&mut inputs[alive]);
+                let mut outputs = [value, Value::Tensor(Tensor::scalar(alive as i32))];
+                self.finish(iteration, index, &mut outputs, false, local);
+            }
+            Work::Enter { .. } | Work::Exit | Work::NextIteration => {
+                let mut outputs = [std::mem::take(&mut inputs[0])];
+                self.finish(iteration, index, &mut outputs, false, local);
+            }
+        }
+    }
+
+    fn run_kernel(
+        self: &Arc<Step>,
+        iteration: &Arc<Iteration>,
+        index: u32,
+        kernel: &BuiltKernel,
+        inputs: &mut [Value],
+        local: &mut Local,
+    ) {
+        let node = &self.plan.nodes[index as usize];
+        let mut outputs = std::mem::take(&mut local.outputs);
+        outputs.clear();
+        outputs.resize(node.num_outputs as usize, Value::Empty);
+        let start = self.context.trace.as_ref().map(|_| self.context.env.wall_micros());
+        let mut context = KernelContext::new(
+            &node.node,
+            &self.plan.device,
+            &self.context,
+            iteration.frame_id(),
+            inputs,
+            &mut outputs,
+        );
+        let result = match kernel {
+            BuiltKernel::Sync(kernel) => kernel.compute(&mut context),
+            BuiltKernel::Async(kernel) => match kernel.try_compute(&mut context) {
+                Some(result) => result,
+                None => {
+                    let future = kernel.compute(context.to_async());
+                    match self.wait(iteration, index, future) {
+                        None => {
+                            local.outputs = outputs;
+                            return;
+                        }
+                        Some(Err(e)) => Err(e),
+                        Some(Ok(done)) => {
+                            outputs.clear();
+                            outputs.extend(done);
+                            Ok(())
+                        }
+                    }
+                }
+            },
+        };
+        inputs.fill(Value::Empty);
+        if let Some(start) = start {
+            self.record(node, start, &outputs);
+        }
+        match result {
+            Err(e) => self.fail(node, e),
+            Ok(()) => self.finish(iteration, index, &mut outputs, false, local),
+        }
+        outputs.clear();
+        local.outputs = outputs;
+    }
+
+    fn record(&self, node: &PlanNode, start: u64, outputs: &[Value]) {
+        let Some(trace) = &self.context.trace else { return };
+        let bytes = |v: &Value| if let Value::Tensor(t) = v { t.num_bytes() as u64 } else { 0 };
+        trace.record(NodeTimes {
+            node: node.node.name.clone(),
+            op: node.node.op.name.clone(),
+            device: self.plan.device.name().to_string(),
+            thread: thread_number(),
+            scheduled: start,
+            start,
+            end: self.context.env.wall_micros(),
+            output_bytes: outputs.iter().map(bytes).collect(),
+        });
+    }
+
+    /// Hands a node's outputs on.
+    fn finish(
+        self: &Arc<Step>,
+        iteration: &Arc<Iteration>,
+        index: u32,
+        outputs: &mut [Value],
+        is_dead: bool,
+        local: &mut Local,
+    ) {
+        let node = &self.plan.nodes[index as usize];
+        match node.work {
+            Work::Enter { frame, is_constant } => {
+                self.enter(iteration, index, frame, is_constant, outputs, is_dead, local)
+            }
+            Work::Exit => self.exit(iteration, index, outputs, is_dead, local),
+            Work::NextIteration => self.next_iteration(iteration, index, outputs, is_dead, local),
+            Work::Kernel(_) | Work::Switch | Work::Merge => {
+                let mut found = std::mem::take(&mut local.found);
+                self.deliver(iteration, node, outputs, is_dead, &mut found);
+                self.finish_in_place(iteration, found.len(), local);
+                for node in found.drain(..) {
+                    self.push(iteration, true, node, local);
+                }
+                local.found = found;
+            }
+        }
+    }
+
+    /// Adds a ready node to what this thread has before it.
+    pub(super) fn push(&self, iteration: &Arc<Iteration>, is_current: bool, node: u32, local: &mut Local) {
+        if self.plan.nodes[node as usize].is_costly {
+            local.costly.push((iteration.clone(), node));
+        } else if is_current {
+            local.ready.push(node);
+        } else {
+            local.others.push((iteration.clone(), node));
+        }
+    }
+
+    /// Gives a node's outputs to their consumers in an iteration; those that become ready are added to `ready`.
+    pub(super) fn deliver(
+        &self,
+        to: &Iteration,
+        from: &PlanNode,
+        outputs: &mut [Value],
+        is_dead: bool,
+        ready: &mut Vec<u32>,
+    ) {
+        for edge in &from.edges {
+            let value = match outputs.get_mut(edge.output as usize) {
+                _ if is_dead => Value::Dead,
+                Some(value) if edge.is_last => std::mem::take(value),
+                Some(value) => value.clone(),
+                None => Value::Dead,
+            };
+            let consumer = &self.plan.nodes[edge.node as usize];
+            let counter = &to.counters[consumer.counter as usize];
+            let is_ready = if consumer.control_flow == ControlFlow::Merge {
+                to.arrive_at_merge(consumer, edge.slot, value)
+            } else {
+                let dead = value.is_dead();
+                // SAFETY: this edge is the slot's only producer, each node runs once in an iteration, and the consumer
+                // is counted down only below.
+                unsafe { to.slots.put(edge.slot, value) };
+                if dead {
+                    counter.fetch_or(DEAD, Ordering::Relaxed);
+                }
+                // A node with one input is ready by its arrival: nobody else counts.
+                consumer.start == 1 || counter.fetch_sub(1, Ordering::AcqRel) & !DEAD == 1
+            };
+            if is_ready {
+                ready.push(edge.node);
+            }
+        }
+        // The node itself is dead if it did not run; its control edges say so.
+        for &index in &from.controls {
+            let consumer = &self.plan.nodes[index as usize];
+            let counter = &to.counters[consumer.counter as usize];
+            let is_ready = if consumer.control_flow == ControlFlow::Merge {
+                to.control_arrives_at_merge(consumer)
+            } else {
+                if is_dead {
+                    counter.fetch_or(DEAD, Ordering::Relaxed);
+                }
+                consumer.start == 1 || counter.fetch_sub(1, Ordering::AcqRel) & !DEAD == 1
+            };
+            if is_ready {
+                ready.push(index);
+            }
+        }
+    }
+
+    /// Lets a node wait. `Some` if it did not have to after all.
+    fn wait(
+        self: &Arc<Step>,
+        iteration: &Arc<Iteration>,
+        node: u32,
+        future: BoxFuture<Result<Outputs>>,
+    ) -> Option<Result<Outputs>> {
+        let task = Arc::new(Waiting {
+            step: self.clone(),
+            iteration: iteration.clone(),
+            node,
+            future: Mutex::new(Some(future)),
+            state: AtomicU8::new(RUNNING),
+        });
+        self.tokens.fetch_add(1, Ordering::Relaxed);
+        self.waiting.lock().entry(node).or_default().push(task.clone());
+        if self.context.is_ended() {
+            self.drop_waiting(); // it ended between the check and the entry in the list
+        }
+        let result = task.advance();
+        if result.is_some() {
+            self.give_back(); // never the last token: this thread holds its own
+        }
+        result
+    }
+}
+
+/// A node that waits: a future, and where to go on.
+struct Waiting {
+    step: Arc<Step>,
+    iteration: Arc<Iteration>,
+    node: u32,
+    future: Mutex<Option<BoxFuture<Result<Outputs>>>>,
+    state: AtomicU8,
+}
+
+/// Nobody polls it.
+const IDLE: u8 = 0;
+/// Somebody polls it.
+const RUNNING: u8 = 1;
+/// Somebody polls it and must do so once more.
+const AGAIN: u8 = 2;
+
+impl Waiting {
+    /// Polls until the result is there or nothing moves. The result comes once, with the duty to give back the token.
+    fn advance(self: &Arc<Self>) -> Option<Result<Outputs>> {
+        let waker = Waker::from(self.clone());
+        let mut context = Context::from_waker(&waker);
+        loop {
+            {
+                let mut future = self.future.lock();
+                let pending = future.as_mut()?;
+                if let Poll::Ready(result) = pending.as_mut().poll(&mut context) {
+                    *future = None;
+                    drop(future);
+                    let mut waiting = self.step.waiting.lock();
+                    if let Some(list) = waiting.get_mut(&self.node) {
+                        list.retain(|t| !Arc::ptr_eq(t, self));
+                        if list.is_empty() {
+                            waiting.remove(&self.node);
+                        }
+                    }
+                    return Some(result);
+                }
+            }
+            if self.state.compare_exchange(RUNNING, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                return None;
+            }
+            self.state.store(RUNNING, Ordering::Release);
+        }
+    }
+
+    /// Goes on with the step after the wait is over.
+    fn resume(self: Arc<Self>) {
+        let Some(result) = self.advance() else { return };
+        let mut local = Local::default();
+        match result {
+            Err(e) => self.step.fail(&self.step.plan.nodes[self.node as usize], e),
+            Ok(mut outputs) => self.step.finish(&self.iteration, self.node, &mut outputs, false, &mut local),
+        }
+        self.step.work(self.iteration.clone(), local);
+    }
+}
+
+impl Wake for Waiting {
+    fn wake(self: Arc<Self>) {
+        match self.state.swap(AGAIN, Ordering::AcqRel) {
+            IDLE => {
+                self.state.store(RUNNING, Ordering::Release);
+                let pool = self.step.plan.device.pool().clone();
+                pool.spawn(Box::new(move || self.resume()));
+            }
+            _ => {} // whoever polls it now polls once more
+        }
+    }
+}
+
+fn read_references(node: &PlanNode, inputs: &mut [Value]) -> Result<()> {
+    for (value, reading) in inputs.iter_mut().zip(&node.readings) {
+        if let Value::Ref(variable) = value {
+            match reading {
+                Reading::Read => *value = Value::Tensor(variable.read()?),
+                Reading::CheckInitialized if !variable.is_initialized() => drop(variable.read()?),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A small number for the calling thread, for traces.
+fn thread_number() -> u32 {
+    use std::sync::atomic::AtomicU32;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    thread_local!(static NUMBER: u32 = NEXT.fetch_add(1, Ordering::Relaxed));
+    NUMBER.with(|n| *n)
+}
