@@ -113,7 +113,10 @@ def graph_case(f, c):
 bad = count = 0
 for path in sys.argv[1:] or sorted(glob.glob(os.path.join(os.path.dirname(os.path.abspath(__file__)), "*.json"))):
   f = File(__file__, "none")
-  for c in json.load(open(path)).get("cases", []):
+  data = json.load(open(path))
+  if data["script"] == "make_conv_dilated.py" and os.environ["TF_ENABLE_ONEDNN_OPTS"] == "0":
+    continue
+  for c in data.get("cases", []):
     count += 1
     try:
       (graph_case if "graph" in c else node_case)(f, c)

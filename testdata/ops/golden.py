@@ -13,7 +13,7 @@ import zlib
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
-os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402

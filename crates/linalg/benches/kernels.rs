@@ -12,7 +12,10 @@ use std::time::{Duration, Instant};
 
 fn main() {
     let only = std::env::args().skip(1).find(|arg| !arg.starts_with("--")).unwrap_or_default();
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = match std::env::var("THREADS") {
+        Ok(threads) => threads.parse().expect("THREADS is a number"),
+        Err(_) => std::thread::available_parallelism().map_or(1, usize::from),
+    };
     let bench = Bench { pool: Pool::new(threads), only };
     println!("{threads} threads\n{:<44} {:>10} {:>10} {:<9} {:>11}", "kernel", "median", "best", "unit", "µs");
     products(&bench);

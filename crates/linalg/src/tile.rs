@@ -95,6 +95,38 @@ mod avx2 {
     use super::{COLUMNS, Runs, Target, Walk};
     use std::arch::x86_64::*;
 
+    /// Writes the sums out; a macro, because a call would keep the sums in memory from the first step on.
+    macro_rules! store {
+        ($sums:ident, $target:ident) => {
+            for (row, [mut low, mut high]) in $sums.into_iter().enumerate() {
+                // SAFETY: within the target's rows and existing columns.
+                unsafe {
+                    let to = $target.start.add(row * $target.stride);
+                    if $target.columns == COLUMNS {
+                        if $target.add {
+                            low = _mm256_add_ps(low, _mm256_loadu_ps(to));
+                            high = _mm256_add_ps(high, _mm256_loadu_ps(to.add(8)));
+                        }
+                        _mm256_storeu_ps(to, low);
+                        _mm256_storeu_ps(to.add(8), high);
+                    } else {
+                        let index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+                        let columns = $target.columns as i32;
+                        let low_mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(columns), index);
+                        let high_mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(columns - 8), index);
+                        let beyond = to.wrapping_add(8);
+                        if $target.add {
+                            low = _mm256_add_ps(low, _mm256_maskload_ps(to, low_mask));
+                            high = _mm256_add_ps(high, _mm256_maskload_ps(beyond, high_mask));
+                        }
+                        _mm256_maskstore_ps(to, low_mask, low);
+                        _mm256_maskstore_ps(beyond, high_mask, high);
+                    }
+                }
+            }
+        };
+    }
+
     /// # Safety
     /// As `super::by_rows`, on a machine with AVX2 and FMA.
     #[target_feature(enable = "avx2,fma")]
@@ -120,8 +152,7 @@ mod avx2 {
                 }
             }
         }
-        // SAFETY: passed on.
-        unsafe { store(sums, target) };
+        store!(sums, target);
     }
 
     /// # Safety
@@ -153,41 +184,7 @@ mod avx2 {
             left_round = left_round.wrapping_add(left.outer_stride);
             right_round = right_round.wrapping_add(right.outer_stride);
         }
-        // SAFETY: passed on.
-        unsafe { store(sums, target) };
-    }
-
-    /// # Safety
-    /// The target can be written (and read, if the tile is added).
-    #[target_feature(enable = "avx2,fma")]
-    #[inline]
-    unsafe fn store<const N: usize>(sums: [[__m256; 2]; N], target: Target) {
-        for (row, [mut low, mut high]) in sums.into_iter().enumerate() {
-            // SAFETY: within the target's rows and existing columns.
-            unsafe {
-                let to = target.start.add(row * target.stride);
-                if target.columns == COLUMNS {
-                    if target.add {
-                        low = _mm256_add_ps(low, _mm256_loadu_ps(to));
-                        high = _mm256_add_ps(high, _mm256_loadu_ps(to.add(8)));
-                    }
-                    _mm256_storeu_ps(to, low);
-                    _mm256_storeu_ps(to.add(8), high);
-                } else {
-                    let index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-                    let columns = target.columns as i32;
-                    let low_mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(columns), index);
-                    let high_mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(columns - 8), index);
-                    let beyond = to.wrapping_add(8);
-                    if target.add {
-                        low = _mm256_add_ps(low, _mm256_maskload_ps(to, low_mask));
-                        high = _mm256_add_ps(high, _mm256_maskload_ps(beyond, high_mask));
-                    }
-                    _mm256_maskstore_ps(to, low_mask, low);
-                    _mm256_maskstore_ps(beyond, high_mask, high);
-                }
-            }
-        }
+        store!(sums, target);
     }
 }
 

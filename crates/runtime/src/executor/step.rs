@@ -73,6 +73,8 @@ impl Drop for StepFuture {
 pub(super) struct Step {
     pub(super) plan: Arc<Plan>,
     pub(super) context: Arc<StepContext>,
+    /// Everything outside of loops; frames refer to it without holding it.
+    root: Arc<Iteration>,
     tokens: AtomicUsize,
     finished: AtomicBool,
     waker: Mutex<Option<Waker>>,
@@ -98,18 +100,18 @@ pub(super) struct Local {
 impl Step {
     fn start(plan: Arc<Plan>, context: Arc<StepContext>) -> Arc<Step> {
         let root = Iteration::new(&plan, 0, 0, None);
-        let mut local = Local { ready: plan.roots.iter().rev().copied().collect(), ..Local::default() };
+        let mut local = Local::default();
         let step = Arc::new(Step {
             plan,
             context,
+            root: root.clone(),
             tokens: AtomicUsize::new(1),
             finished: AtomicBool::new(false),
             waker: Mutex::new(None),
             waiting: Mutex::default(),
             frames: Mutex::default(),
         });
-        let ready = std::mem::take(&mut local.ready);
-        for &node in &ready {
+        for &node in step.plan.roots.iter().rev() {
             step.push(&root, true, node, &mut local);
         }
         step.work(root, local);

@@ -1,1 +1,284 @@
+//! The executor on graphs of a few small ops of its own.
 
+use super::{Executor, KernelCache};
+use crate::{LocalRendezvous, block_on};
+use framework::graph::text;
+use framework::kernel::{BuiltKernel, FnKernel, KernelContext, async_kernel, function};
+use framework::{
+    AsyncContext, AsyncKernel, BoxFuture, ControlFlow, CpuDevice, Delivery, Device, DeviceName, Env, KernelBuild, Op,
+    Outputs, Pool, Registry, Rendezvous, RendezvousKey, StepContext, SystemEnv, Value,
+};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tensor::{Code, Result, Tensor, invalid};
+
+fn registry(log: &Arc<Mutex<Vec<i64>>>) -> Registry {
+    let log = log.clone();
+    let binary = |name: &str, f: fn(&mut KernelContext<'_>) -> Result<()>| {
+        Op::new(name).input("x: int64").input("y: int64").output("z: int64").kernel(function(f))
+    };
+    let flow = |name: &str, flow: ControlFlow| Op::new(name).attr("T: type").control_flow(flow);
+    let enter = flow("Enter", ControlFlow::Enter).input("data: T").output("output: T").attr("frame_name: string");
+    Registry::new([
+        Op::new("Const").output("output: dtype").attr("value: tensor").attr("dtype: type").kernel(Arc::new(|b: &KernelBuild<'_>| {
+            let value: Tensor = b.attr("value")?;
+            Ok(BuiltKernel::new(FnKernel(move |ctx: &mut KernelContext<'_>| ctx.set_output(0, value.clone()))))
+        })),
+        binary("Add", |ctx| {
+            let sum = ctx.input(0).item::<i64>()? + ctx.input(1).item::<i64>()?;
+            ctx.set_output(0, sum)
+        }),
+        binary("Mul", |ctx| {
+            let product = ctx.input(0).item::<i64>()? * ctx.input(1).item::<i64>()?;
+            ctx.set_output(0, product)
+        })
+        .costly(),
+        Op::new("Less").input("x: int64").input("y: int64").output("z: bool").kernel(function(|ctx| {
+            let less = ctx.input(0).item::<i64>()? < ctx.input(1).item::<i64>()?;
+            ctx.set_output(0, less)
+        })),
+        Op::new("Fail").output("z: int64").kernel(function(|_| Err(invalid!("as asked")))),
+        Op::new("NoOp").kernel(function(|_| Ok(()))),
+        Op::new("Log").input("x: int64").stateful().kernel(Arc::new(move |_| {
+            let log = log.clone();
+            Ok(BuiltKernel::new(FnKernel(move |ctx: &mut KernelContext<'_>| {
+                log.lock().push(ctx.input(0).item::<i64>()?);
+                Ok(())
+            })))
+        })),
+        Op::new("Wait").output("z: int64").attr("key: string").stateful().kernel(async_kernel(|b| Ok(Wait(b.attr("key")?)))),
+        flow("Switch", ControlFlow::Switch).input("data: T").input("pred: bool").output("f: T").output("t: T"),
+        flow("Merge", ControlFlow::Merge).input("inputs: N*T").output("output: T").output("value_index: int32").attr("N: int >= 1"),
+        enter.attr("is_constant: bool = false").attr("parallel_iterations: int = 10"),
+        flow("Exit", ControlFlow::Exit).input("data: T").output("output: T"),
+        flow("NextIteration", ControlFlow::NextIteration).input("data: T").output("output: T"),
+        Op::new("LoopCond").input("input: bool").output("output: bool").kernel(function(|ctx| {
+            let value = ctx.take(0);
+            ctx.set_output(0, value)
+        })),
+    ])
+}
+
+/// Takes a number from the rendezvous, waiting for it.
+struct Wait(String);
+
+impl AsyncKernel for Wait {
+    fn compute(&self, ctx: AsyncContext) -> BoxFuture<Result<Outputs>> {
+        let received = ctx.step.rendezvous.recv(&RendezvousKey::from_text(&self.0));
+        Box::pin(async move {
+            match received.await? {
+                Delivery::Tensor(tensor) => Ok(Outputs::from_iter([Value::Tensor(tensor)])),
+                Delivery::Dead => Ok(Outputs::from_iter([Value::Dead])),
+            }
+        })
+    }
+}
+
+struct Bench {
+    executor: Executor,
+    log: Arc<Mutex<Vec<i64>>>,
+}
+
+impl Bench {
+    fn new(graph: &str, threads: usize) -> Result<Bench> {
+        let log = Arc::default();
+        let graph = text::parse(graph, &registry(&log))?;
+        let device: Arc<dyn Device> = Arc::new(CpuDevice::new(DeviceName::cpu("localhost", 0, 0), 1, Pool::new(threads)));
+        let env: Arc<dyn Env> = Arc::new(SystemEnv::default());
+        Ok(Bench { executor: Executor::compile(&graph, &device, &env, &KernelCache::default())?, log })
+    }
+
+    fn context(&self) -> (Arc<StepContext>, LocalRendezvous) {
+        let rendezvous = LocalRendezvous::new();
+        let context = StepContext::new(1, Arc::new(rendezvous.clone()), Arc::new(SystemEnv::default()), None);
+        (Arc::new(context), rendezvous)
+    }
+
+    /// What one step logs, sorted.
+    fn run(&self) -> Result<Vec<i64>> {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        block_on(self.executor.run(self.context().0), Some(deadline)).expect("the step ends")?;
+        let mut logged = std::mem::take(&mut *self.log.lock());
+        logged.sort_unstable();
+        Ok(logged)
+    }
+}
+
+#[track_caller]
+fn check(graph: &str, want: &[i64]) {
+    for threads in [1, 3] {
+        let bench = Bench::new(graph, threads).unwrap();
+        for _ in 0..20 {
+            assert_eq!(bench.run().unwrap(), want, "with {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn nodes_run_when_their_inputs_are_there() {
+    check(
+        "a = Const {value: int64[] 2, dtype: int64}
+         b = Const {value: int64[] 3, dtype: int64}
+         c = Add(a, b)
+         d = Mul(c, c)
+         e = Mul(c, a)
+         f = Add(d, e)
+         log = Log(f)",
+        &[35],
+    );
+}
+
+#[test]
+fn a_branch_not_taken_does_not_run() {
+    let graph = |pred| {
+        format!(
+            "p = Const {{value: bool[] {pred}, dtype: bool}}
+             x = Const {{value: int64[] 7, dtype: int64}}
+             s = Switch(x, p)
+             no = Add(s, s)
+             yes = Mul(s:1, s:1)
+             lno = Log(no)
+             m = Merge(no, yes)
+             log = Log(m)"
+        )
+    };
+    check(&graph("true"), &[49]);
+    check(&graph("false"), &[14, 14]);
+}
+
+const COUNT_TO_TEN: &str = "
+    zero = Const {value: int64[] 0, dtype: int64}
+    one = Const {value: int64[] 1, dtype: int64}
+    ten = Const {value: int64[] 10, dtype: int64}
+    enter = Enter(zero) {frame_name: \"loop\", PARALLEL}
+    step = Enter(one) {frame_name: \"loop\", is_constant: true, PARALLEL}
+    limit = Enter(ten) {frame_name: \"loop\", is_constant: true, PARALLEL}
+    merge = Merge(enter, next)
+    less = Less(merge, limit)
+    cond = LoopCond(less)
+    switch = Switch(merge, cond)
+    body = Add(switch:1, step)
+    seen = Log(body)
+    next = NextIteration(body)
+    exit = Exit(switch)
+    log = Log(exit)";
+
+#[test]
+fn a_loop_counts() {
+    for parallel in ["parallel_iterations: 1", "parallel_iterations: 10"] {
+        check(&COUNT_TO_TEN.replace("PARALLEL", parallel), &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10]);
+    }
+}
+
+#[test]
+fn a_loop_in_a_branch_not_taken_ends_dead() {
+    check(
+        "p = Const {value: bool[] false, dtype: bool}
+         x = Const {value: int64[] 0, dtype: int64}
+         ten = Const {value: int64[] 10, dtype: int64}
+         s = Switch(x, p)
+         enter = Enter(s:1) {frame_name: \"loop\"}
+         limit = Enter(ten) {frame_name: \"loop\", is_constant: true}
+         merge = Merge(enter, next)
+         less = Less(merge, limit)
+         cond = LoopCond(less)
+         switch = Switch(merge, cond)
+         body = Add(switch:1, limit)
+         next = NextIteration(body)
+         exit = Exit(switch)
+         after = Merge(s, exit)
+         log = Log(after)",
+        &[0],
+    );
+}
+
+#[test]
+fn loops_nest() {
+    // for i in 0..3 { for j in 0..i {} ; log }
+    check(
+        "zero = Const {value: int64[] 0, dtype: int64}
+         one = Const {value: int64[] 1, dtype: int64}
+         three = Const {value: int64[] 3, dtype: int64}
+         enter = Enter(zero) {frame_name: \"outer\"}
+         step = Enter(one) {frame_name: \"outer\", is_constant: true}
+         start = Enter(zero) {frame_name: \"outer\", is_constant: true}
+         limit = Enter(three) {frame_name: \"outer\", is_constant: true}
+         i = Merge(enter, next)
+         less = Less(i, limit)
+         cond = LoopCond(less)
+         switch = Switch(i, cond)
+         inner_enter = Enter(start) {frame_name: \"inner\"}
+         inner_limit = Enter(switch:1) {frame_name: \"inner\", is_constant: true}
+         inner_step = Enter(step) {frame_name: \"inner\", is_constant: true}
+         j = Merge(inner_enter, inner_next)
+         inner_less = Less(j, inner_limit)
+         inner_cond = LoopCond(inner_less)
+         inner_switch = Switch(j, inner_cond)
+         inner_body = Add(inner_switch:1, inner_step)
+         inner_next = NextIteration(inner_body)
+         inner_exit = Exit(inner_switch)
+         seen = Log(inner_exit)
+         body = Add(switch:1, step)
+         next = NextIteration(body)
+         exit = Exit(switch)
+         log = Log(exit)",
+        &[0, 1, 2, 3],
+    );
+}
+
+#[test]
+fn an_error_names_its_node_and_ends_the_step() {
+    let bench = Bench::new(
+        "bad = Fail
+         never = Wait {key: \"k\"}
+         sum = Add(bad, never)",
+        2,
+    )
+    .unwrap();
+    let error = bench.run().unwrap_err();
+    assert_eq!(error.code, Code::InvalidArgument);
+    assert_eq!(error.message, "as asked\n\t [[{{node bad}}]]");
+}
+
+#[test]
+fn a_node_that_waits_goes_on_when_its_value_comes() {
+    let bench = Bench::new("w = Wait {key: \"k\"}\nlog = Log(w)", 2).unwrap();
+    let (context, rendezvous) = bench.context();
+    let sender = std::thread::spawn(move || {
+        while rendezvous.awaited().is_empty() {
+            std::thread::yield_now();
+        }
+        rendezvous.send(&RendezvousKey::from_text("k"), Delivery::Tensor(Tensor::scalar(5i64)))
+    });
+    block_on(bench.executor.run(context), Some(Instant::now() + Duration::from_secs(20))).unwrap().unwrap();
+    sender.join().unwrap().unwrap();
+    assert_eq!(*bench.log.lock(), vec![5]);
+}
+
+#[test]
+fn dropping_the_future_ends_the_step_and_leaves_nobody_waiting() {
+    let bench = Bench::new("w = Wait {key: \"k\"}\nlog = Log(w)", 2).unwrap();
+    let (context, rendezvous) = bench.context();
+    let deadline = Instant::now() + Duration::from_millis(20);
+    assert!(block_on(bench.executor.run(context.clone()), Some(deadline)).is_err());
+    assert_eq!(context.why_ended().unwrap().code, Code::Cancelled);
+    assert!(rendezvous.awaited().is_empty());
+}
+
+#[test]
+fn bad_loops_are_refused_or_end_with_an_error() {
+    let outside = Bench::new("x = Const {value: int64[] 0, dtype: int64}\ne = Exit(x)", 1);
+    assert!(outside.err().unwrap().message.contains("never entered"));
+    let mixed = Bench::new(
+        "x = Const {value: int64[] 0, dtype: int64}
+         e = Enter(x) {frame_name: \"loop\"}
+         s = Add(e, x)",
+        1,
+    );
+    assert!(mixed.err().unwrap().message.contains("different frames"));
+    // Leaves in every iteration: an exit must follow the false side of the switch.
+    let graph = COUNT_TO_TEN.replace("PARALLEL", "parallel_iterations: 1").replace("Exit(switch)", "Exit(body)");
+    let error = Bench::new(&graph, 1).unwrap().run().unwrap_err();
+    assert!(error.message.contains("left its loop more than once"), "{error}");
+}

@@ -1,0 +1,237 @@
+//! `Session`: runs parts of a graph.
+
+use crate::fetch::FetchList;
+use crate::{Feeds, Fetch, Graph, server};
+use distributed::{LocalCluster, MasterInterface, RunStep};
+use framework::graph::export;
+use parking_lot::Mutex;
+use runtime::block_on;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tensor::{Result, deadline_exceeded};
+
+/// Runs parts of a graph on a master. May be shared between threads: runs do not wait for each other.
+///
+/// Nodes added to the graph after the session was opened are sent along with the next run.
+///
+/// ```
+/// use ferroflow::prelude::*;
+///
+/// let g = Graph::new();
+/// let x = g.placeholder::<f32>([None]);
+/// let y = x.square();
+/// let session = Session::new(&g)?;
+/// assert_eq!(session.run_with(&y, feed! { x => [2.0f32, 3.0] })?, Tensor::from([4.0f32, 9.0]));
+/// # Ok::<(), ferroflow::Error>(())
+/// ```
+pub struct Session {
+    graph: Graph,
+    /// Keeps the task alive.
+    cluster: Arc<LocalCluster>,
+    handle: String,
+    sent: Mutex<Sent>,
+    options: SessionOptions,
+}
+
+/// What the master knows of the graph.
+struct Sent {
+    nodes: usize,
+    version: i64,
+}
+
+/// How a session behaves.
+#[derive(Clone, Debug, Default)]
+pub struct SessionOptions {
+    /// The longest any run may take, unless the run says otherwise.
+    pub operation_timeout: Option<Duration>,
+    /// Whether a node pinned to a device that does not exist may run elsewhere on its task.
+    pub allow_soft_placement: bool,
+    /// Run the graph as it was built: no folding, merging or fusing of nodes.
+    pub without_optimizer: bool,
+}
+
+/// How one run behaves.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// The longest it may take; the step is cancelled then.
+    pub timeout: Option<Duration>,
+    /// Whether to note each node's times.
+    pub trace: bool,
+}
+
+/// What a run tells about itself.
+#[derive(Clone, Debug, Default)]
+pub struct RunMetadata {
+    /// As TensorFlow's tools read it.
+    pub proto: proto::RunMetadata,
+}
+
+/// A run whose feeds and fetches come in several steps.
+pub struct PartialRun<'s> {
+    session: &'s Session,
+    handle: String,
+}
+
+impl Session {
+    /// A session on a private one-task cluster in this process.
+    pub fn new(graph: &Graph) -> Result<Session> {
+        Session::connect("", graph)
+    }
+
+    /// A session on a server: its target, or "" for a private one-task cluster.
+    pub fn connect(target: impl AsRef<str>, graph: &Graph) -> Result<Session> {
+        Session::connect_with(target, graph, SessionOptions::default())
+    }
+
+    /// A session with options.
+    pub fn connect_with(target: impl AsRef<str>, graph: &Graph, options: SessionOptions) -> Result<Session> {
+        graph.check()?;
+        let target = target.as_ref();
+        let cluster = if target.is_empty() { Arc::new(server::new_cluster()) } else { server::find(target)? };
+        let (message, nodes) = graph.scope().with_graph(|g| (export::export(g), g.len()));
+        let config = config(&options);
+        let handle = wait(cluster.master().create_session(message, config), options.operation_timeout)?;
+        let sent = Mutex::new(Sent { nodes, version: 0 });
+        Ok(Session { graph: graph.clone(), cluster, handle, sent, options })
+    }
+
+    /// Runs what is needed for `fetch`: one `Output` gives one `Tensor`, a tuple gives a tuple, an `Operation` gives `()`.
+    pub fn run<F: Fetch>(&self, fetch: F) -> Result<F::Values> {
+        self.run_with(fetch, Feeds::new())
+    }
+
+    /// The same, with some outputs' values supplied: placeholders, or any others.
+    pub fn run_with<F: Fetch>(&self, fetch: F, feeds: Feeds) -> Result<F::Values> {
+        Ok(self.run_options(fetch, feeds, &RunOptions::default())?.0)
+    }
+
+    /// The same, with a time limit or a trace.
+    pub fn run_options<F: Fetch>(&self, fetch: F, feeds: Feeds, options: &RunOptions) -> Result<(F::Values, RunMetadata)> {
+        let list = FetchList::of(&fetch)?;
+        let request = RunStep {
+            feeds: feeds.into_named()?,
+            fetches: list.outputs,
+            targets: list.targets,
+            options: proto::RunOptions { trace_level: if options.trace { FULL_TRACE } else { 0 }, ..Default::default() },
+            ..self.request()?
+        };
+        let reply = wait(self.cluster.master().run_step(request), options.timeout.or(self.options.operation_timeout))?;
+        let values = fetch.values(&mut reply.fetches.into_iter())?;
+        Ok((values, RunMetadata { proto: reply.metadata }))
+    }
+
+    /// Announces a run whose feeds and fetches come in several steps: all that will be fed, and all that will be fetched.
+    pub fn partial_run<F: Fetch>(&self, fetch: F, feeds: &[&crate::Output]) -> Result<PartialRun<'_>> {
+        let list = FetchList::of(&fetch)?;
+        let feeds = feeds.iter().map(|f| f.full_name()).collect::<Result<Vec<_>>>()?;
+        self.send_new_nodes()?;
+        let call = self.cluster.master().partial_run_setup(self.handle.clone(), feeds, list.outputs, list.targets);
+        Ok(PartialRun { session: self, handle: wait(call, self.options.operation_timeout)? })
+    }
+
+    /// Closes the session: runs of other threads end, later ones are refused. Dropping the session closes it too.
+    pub fn close(&self) -> Result<()> {
+        wait(self.cluster.master().close_session(self.handle.clone()), self.options.operation_timeout)
+    }
+
+    /// The devices this session can use.
+    pub fn list_devices(&self) -> Result<Vec<String>> {
+        let devices = wait(self.cluster.master().list_devices(self.handle.clone()), self.options.operation_timeout)?;
+        Ok(devices.into_iter().map(|d| d.name).collect())
+    }
+
+    fn request(&self) -> Result<RunStep> {
+        self.send_new_nodes()?;
+        Ok(RunStep { session: self.handle.clone(), ..RunStep::default() })
+    }
+
+    /// Tells the master of nodes added since the last run.
+    fn send_new_nodes(&self) -> Result<()> {
+        self.graph.check()?;
+        let mut sent = self.sent.lock();
+        let known = sent.nodes;
+        let new = self.graph.scope().with_graph(|g| {
+            (g.len() > known).then(|| {
+                let nodes = g.nodes().skip(known).map(|(_, node)| export::export_node(g, node)).collect();
+                (proto::GraphDef { node: nodes, library: Some(g.library.to_proto()), versions: g.versions.clone(), ..Default::default() }, g.len())
+            })
+        });
+        if let Some((message, count)) = new {
+            let call = self.cluster.master().extend_session(self.handle.clone(), message, sent.version);
+            sent.version = wait(call, self.options.operation_timeout)?;
+            sent.nodes = count;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // A session closed before, or a master that is gone, has nothing left to close.
+        let _ = self.close();
+    }
+}
+
+impl PartialRun<'_> {
+    /// One step: some of the announced feeds in, some of the announced fetches out.
+    pub fn run_with<F: Fetch>(&self, fetch: F, feeds: Feeds) -> Result<F::Values> {
+        let list = FetchList::of(&fetch)?;
+        let request = RunStep {
+            feeds: feeds.into_named()?,
+            fetches: list.outputs,
+            targets: list.targets,
+            partial_run: self.handle.clone(),
+            ..self.session.request()?
+        };
+        let reply = wait(self.session.cluster.master().run_step(request), self.session.options.operation_timeout)?;
+        fetch.values(&mut reply.fetches.into_iter())
+    }
+}
+
+/// The trace level that notes each node's times.
+const FULL_TRACE: i32 = 3;
+
+fn config(options: &SessionOptions) -> proto::ConfigProto {
+    let rewrite = proto::RewriterConfig { disable_meta_optimizer: options.without_optimizer, ..Default::default() };
+    proto::ConfigProto {
+        allow_soft_placement: options.allow_soft_placement,
+        graph_options: Some(proto::GraphOptions { rewrite_options: Some(rewrite), ..Default::default() }),
+        ..Default::default()
+    }
+}
+
+/// Waits for a call, up to a time limit; the call is cancelled then.
+fn wait<T>(call: distributed::interface::Call<'_, T>, limit: Option<Duration>) -> Result<T> {
+    let deadline = limit.map(|l| Instant::now() + l);
+    block_on(call, deadline).unwrap_or_else(|_| {
+        let limit = limit.unwrap_or_default();
+        Err(deadline_exceeded!("the run took longer than its limit of {limit:?} and was cancelled; RunOptions::timeout raises the limit"))
+    })
+}
+
+impl RunMetadata {
+    /// Each node's times in the format of Chrome's trace viewer (chrome://tracing, Perfetto).
+    pub fn chrome_trace(&self) -> String {
+        use std::fmt::Write as _;
+        let mut events = Vec::new();
+        let devices = self.proto.step_stats.iter().flat_map(|s| &s.dev_stats);
+        for (pid, device) in devices.enumerate() {
+            let mut name = String::new();
+            let _ = write!(name, "{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{pid},\"args\":{{\"name\":{}}}}}", quote(&device.device));
+            events.push(name);
+            for node in &device.node_stats {
+                let op = node.timeline_label.rsplit(" = ").next().unwrap_or_default();
+                events.push(format!(
+                    "{{\"name\":{},\"cat\":\"Op\",\"ph\":\"X\",\"pid\":{pid},\"tid\":{},\"ts\":{},\"dur\":{},\"args\":{{\"op\":{},\"node\":{}}}}}",
+                    quote(op), node.thread_id, node.all_start_micros, node.all_end_rel_micros.max(1), quote(op), quote(&node.node_name)
+                ));
+            }
+        }
+        format!("{{\"traceEvents\":[{}]}}", events.join(",\n"))
+    }
+}
+
+/// A JSON string. Node and device names hold no control characters.
+fn quote(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
