@@ -1,7 +1,7 @@
 //! Assigning to variables: a new value, or more or less of the old one.
 
 use super::variable::same_reference;
-use super::{handle, variable_shape};
+use super::{existing_variable, handle, variable_shape};
 use framework::kernel::kernel;
 use framework::typed::{NumberKernel, numbers};
 use framework::{InferenceContext, Kernel, KernelContext, NodeId, Number, Op, Output, Scope, Value, Variable, shapes};
@@ -181,7 +181,7 @@ impl Update {
 
 impl NumberKernel for Update {
     fn compute<T: Number>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
-        let variable = ctx.any_variable(0)?;
+        let variable = existing_variable(ctx, 0)?;
         let (value, pool, is_ref) = (ctx.input(1), ctx.pool(), ctx.num_outputs() == 1);
         variable.update(|current| {
             if current.shape() != value.shape() {
@@ -263,7 +263,7 @@ mod tests {
         let read = read_variable(&b.s, w, DType::F32).unwrap();
         let more = assign_add_variable(&b.s, w, b.s.constant([1.0f32, 1.0]).unwrap()).unwrap();
         let less = assign_sub_variable(&b.s, w, b.s.constant([0.0f32, 5.0]).unwrap()).unwrap();
-        assert_eq!(b.run(more).unwrap_err().code, Code::FailedPrecondition);
+        assert_eq!(b.run(more).unwrap_err().code, Code::NotFound);
         let init = assign_variable(&b.s, w, b.s.constant([1.0f32, 2.0]).unwrap()).unwrap();
         for target in [init, more, less] {
             b.run(target).unwrap();

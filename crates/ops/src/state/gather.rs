@@ -1,6 +1,6 @@
 //! `ResourceGather`: rows of a resource variable, without reading all of it.
 
-use super::{index_error, variable_shape};
+use super::{existing_variable, index_error, variable_shape};
 use framework::typed::{MoveKernel, moves};
 use framework::{Grad, GradValue, IndexedSlices, InferenceContext, Int, Item, KernelContext, Op, Output, Scope};
 use linalg::parallel::Pool;
@@ -77,7 +77,7 @@ struct ResourceGather {
 
 impl MoveKernel for ResourceGather {
     fn compute<I: Item>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
-        let variable = ctx.any_variable(0)?;
+        let variable = existing_variable(ctx, 0)?;
         let (indices, pool) = (ctx.input(1), ctx.pool());
         // Under the variable's lock: a snapshot would make an update meanwhile copy the whole table.
         let output = variable.update(|params| {

@@ -17,7 +17,8 @@ pub use resource_variable::{read_variable, var_handle, var_is_initialized};
 pub use scatter::{resource_scatter_add, resource_scatter_sub, scatter_add, scatter_sub};
 pub use variable::{is_variable_initialized, variable};
 
-use framework::{InferenceContext, KernelContext, Op};
+use framework::{InferenceContext, KernelContext, Op, Value, Variable};
+use std::sync::Arc;
 use tensor::{DType, PartialShape, ResourceHandle, Result, Shape, Tensor, invalid};
 
 /// All ops of the family.
@@ -40,6 +41,22 @@ fn handle<'a>(ctx: &'a KernelContext<'_>, index: usize) -> Result<&'a ResourceHa
     match ctx.input(index).as_handles()? {
         [handle] => Ok(handle),
         other => Err(invalid!("input {index} holds {} resource handles, wanted one", other.len())),
+    }
+}
+
+/// The variable that an input refers to or names.
+///
+/// One that does not exist is `NotFound` to the ops that update or look at a variable, as in TensorFlow; only reading
+/// it whole is a failed precondition.
+pub(crate) fn existing_variable(ctx: &KernelContext<'_>, index: usize) -> Result<Arc<Variable>> {
+    match ctx.input_value(index) {
+        Value::Ref(variable) => Ok(variable.clone()),
+        _ => ctx.resource(index).map_err(|mut e| {
+            if let Ok(handle) = handle(ctx, index) {
+                e.message.push_str(&format!(" (Could not find resource: {}/{})", handle.container, handle.name));
+            }
+            e
+        }),
     }
 }
 

@@ -3,7 +3,7 @@
 //! The handle exists before the variable does; the first `AssignVariableOp` makes it.
 
 use super::variable::Place;
-use super::{handle, variable_shape};
+use super::{existing_variable, handle, variable_shape};
 use framework::kernel::{function, kernel};
 use framework::{
     Grad, GradValue, InferenceContext, Kernel, KernelBuild, KernelContext, Op, Output, Scope, Variable, shapes,
@@ -66,7 +66,7 @@ pub fn ops() -> Vec<Op> {
             .stateful()
             .shape(shapes::no_outputs)
             // Reading never copies: what was read and what is updated part ways at the update.
-            .kernel(function(|ctx| ctx.any_variable(0).map(|_| ()))),
+            .kernel(function(|ctx| existing_variable(ctx, 0).map(|_| ()))),
     ]
 }
 
@@ -183,7 +183,7 @@ struct VariableShape {
 
 impl Kernel for VariableShape {
     fn compute(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
-        let shape = ctx.any_variable(0)?.update(|value| Ok(value.shape().clone()))?;
+        let shape = existing_variable(ctx, 0)?.update(|value| Ok(value.shape().clone()))?;
         ctx.set_output(0, shape_tensor(&shape, self.out_type)?)
     }
 }

@@ -1,7 +1,7 @@
 //! Rows scattered into a variable: added, subtracted, put in place; only the rows named are touched.
 
 use super::variable::same_reference;
-use super::{index_error, variable_shape};
+use super::{existing_variable, index_error, variable_shape};
 use framework::typed::{MoveKernel, NumberKernel, moves, numbers};
 use framework::{InferenceContext, Int, Item, KernelContext, NodeId, Number, Op, Output, Scope, Value};
 use linalg::parallel::Pool;
@@ -123,7 +123,7 @@ fn update(
     ctx: &mut KernelContext<'_>,
     change: impl FnOnce(&Pool, &mut Tensor, &Tensor, &Tensor) -> Result<()>,
 ) -> Result<()> {
-    let variable = ctx.any_variable(0)?;
+    let variable = existing_variable(ctx, 0)?;
     let (indices, updates, pool) = (ctx.input(1), ctx.input(2), ctx.pool());
     variable.update(|params| {
         if params.dtype() != updates.dtype() {
