@@ -1,12 +1,12 @@
 //! Adadelta: steps in the units of past steps.
 
-use super::apply::{ComplexOptimizer, Optimizer, Work, complex_ops};
+use super::apply::{FieldOptimizer, Optimizer, Work, field_ops};
 use framework::{Field, Float, KernelBuild, Op};
 use linalg::optim;
 use tensor::Result;
 
 pub fn ops() -> Vec<Op> {
-    complex_ops::<Adadelta, 3, 3>()
+    field_ops::<Adadelta, 3, 3>()
 }
 
 struct Adadelta;
@@ -26,8 +26,8 @@ impl Optimizer<3, 3> for Adadelta {
     }
 }
 
-impl ComplexOptimizer<3, 3> for Adadelta {
-    fn complex_step<T: Field>(&self, [lr, rho, epsilon]: [T; 3], work: Work<'_, T, 3>) {
+impl FieldOptimizer<3, 3> for Adadelta {
+    fn step_by_element<T: Field>(&self, [lr, rho, epsilon]: [T; 3], work: Work<'_, T, 3>) {
         let rest = T::ONE.sub(rho);
         work.each_element(|[var, accum, accum_update], grad| {
             *accum = accum.mul(rho).add(grad.square().mul(rest));

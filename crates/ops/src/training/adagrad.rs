@@ -1,12 +1,12 @@
 //! Adagrad: steps divided by the root of the sum of squared gradients; the second version adds an epsilon to the root.
 
-use super::apply::{ComplexOptimizer, Optimizer, Work, complex_ops};
+use super::apply::{FieldOptimizer, Optimizer, Work, field_ops};
 use framework::{Field, Float, KernelBuild, Op};
 use linalg::optim;
 use tensor::Result;
 
 pub fn ops() -> Vec<Op> {
-    [complex_ops::<Adagrad, 2, 1>(), complex_ops::<AdagradV2, 2, 2>()].concat()
+    [field_ops::<Adagrad, 2, 1>(), field_ops::<AdagradV2, 2, 2>()].concat()
 }
 
 struct Adagrad {
@@ -40,8 +40,8 @@ impl Optimizer<2, 1> for Adagrad {
     }
 }
 
-impl ComplexOptimizer<2, 1> for Adagrad {
-    fn complex_step<T: Field>(&self, [lr]: [T; 1], work: Work<'_, T, 2>) {
+impl FieldOptimizer<2, 1> for Adagrad {
+    fn step_by_element<T: Field>(&self, [lr]: [T; 1], work: Work<'_, T, 2>) {
         self.complex(lr, T::ZERO, work);
     }
 }
@@ -64,8 +64,8 @@ impl Optimizer<2, 2> for AdagradV2 {
     }
 }
 
-impl ComplexOptimizer<2, 2> for AdagradV2 {
-    fn complex_step<T: Field>(&self, [lr, epsilon]: [T; 2], work: Work<'_, T, 2>) {
+impl FieldOptimizer<2, 2> for AdagradV2 {
+    fn step_by_element<T: Field>(&self, [lr, epsilon]: [T; 2], work: Work<'_, T, 2>) {
         self.0.complex(lr, epsilon, work);
     }
 }

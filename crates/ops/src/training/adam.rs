@@ -1,12 +1,12 @@
 //! Adam: steps scaled by the decaying moments of the gradient. Its sparse form is made of other ops.
 
-use super::apply::{ComplexOptimizer, Optimizer, Work, complex_ops};
+use super::apply::{FieldOptimizer, Optimizer, Work, field_ops};
 use framework::{Field, Float, KernelBuild, Op};
 use linalg::optim;
 use tensor::Result;
 
 pub fn ops() -> Vec<Op> {
-    let mut ops = complex_ops::<Adam, 3, 6>();
+    let mut ops = field_ops::<Adam, 3, 6>();
     ops.retain(|op| !op.name.contains("Sparse"));
     ops
 }
@@ -31,8 +31,8 @@ impl Optimizer<3, 6> for Adam {
     }
 }
 
-impl ComplexOptimizer<3, 6> for Adam {
-    fn complex_step<T: Field>(
+impl FieldOptimizer<3, 6> for Adam {
+    fn step_by_element<T: Field>(
         &self,
         [beta1_power, beta2_power, lr, beta1, beta2, epsilon]: [T; 6],
         work: Work<'_, T, 3>,

@@ -39,9 +39,16 @@ pub(super) trait Optimizer<const V: usize, const S: usize>: Send + Sync + Sized 
 }
 
 /// An optimizer of complex numbers too.
-pub(super) trait ComplexOptimizer<const V: usize, const S: usize>: Optimizer<V, S> {
-    /// One step.
-    fn complex_step<T: Field>(&self, settings: [T; S], work: Work<'_, T, V>);
+pub(super) trait FieldOptimizer<const V: usize, const S: usize>: Optimizer<V, S> {
+    /// Whether this is computed by [`step_by_element`](FieldOptimizer::step_by_element): slower than
+    /// [`step`](Optimizer::step), for complex numbers and where only TensorFlow's own order of rounding will do.
+    fn is_by_element(dtype: DType, is_sparse: bool) -> bool {
+        let _ = is_sparse;
+        dtype.is_complex()
+    }
+
+    /// One step, for any numbers.
+    fn step_by_element<T: Field>(&self, settings: [T; S], work: Work<'_, T, V>);
 }
 
 /// The ops of an optimizer of real numbers.
@@ -51,12 +58,12 @@ pub(super) fn ops<O: Optimizer<V, S>, const V: usize, const S: usize>() -> Vec<O
 }
 
 /// The ops of an optimizer of real and complex numbers.
-pub(super) fn complex_ops<O: ComplexOptimizer<V, S>, const V: usize, const S: usize>() -> Vec<Op> {
+pub(super) fn field_ops<O: FieldOptimizer<V, S>, const V: usize, const S: usize>() -> Vec<Op> {
     let kernel: KernelFn = Arc::new(|b| {
         let apply = Apply::<O, V, S>::new(b)?;
-        match b.dtype("T")? {
-            DType::C64 | DType::C128 => fields_by(b, "T", ComplexApply(apply)),
-            _ => floats_by(b, "T", apply),
+        match O::is_by_element(b.dtype("T")?, apply.is_sparse) {
+            true => fields_by(b, "T", ApplyByElement(apply)),
+            false => floats_by(b, "T", apply),
         }
     });
     forms::<O, V, S>(&kernel)
@@ -142,7 +149,7 @@ struct Apply<O, const V: usize, const S: usize> {
     is_sparse: bool,
 }
 
-struct ComplexApply<O, const V: usize, const S: usize>(Apply<O, V, S>);
+struct ApplyByElement<O, const V: usize, const S: usize>(Apply<O, V, S>);
 
 impl<O: Optimizer<V, S>, const V: usize, const S: usize> FloatKernel for Apply<O, V, S> {
     fn compute<T: Float>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
@@ -150,9 +157,9 @@ impl<O: Optimizer<V, S>, const V: usize, const S: usize> FloatKernel for Apply<O
     }
 }
 
-impl<O: ComplexOptimizer<V, S>, const V: usize, const S: usize> FieldKernel for ComplexApply<O, V, S> {
+impl<O: FieldOptimizer<V, S>, const V: usize, const S: usize> FieldKernel for ApplyByElement<O, V, S> {
     fn compute<T: Field>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
-        self.0.run::<T>(ctx, |settings, work| self.0.optimizer.complex_step(settings, work))
+        self.0.run::<T>(ctx, |settings, work| self.0.optimizer.step_by_element(settings, work))
     }
 }
 
@@ -331,6 +338,11 @@ const GRAIN: usize = 1 << 14;
 const PIECES_PER_THREAD: usize = 4;
 
 impl<T: Number, const V: usize> Work<'_, T, V> {
+    /// Whether only some rows are changed.
+    pub(super) fn is_sparse(&self) -> bool {
+        self.rows.is_some()
+    }
+
     /// Calls `change` on stretches of the variable and its slots with their stretch of the gradient, in parallel;
     /// a row named twice is changed twice, in order.
     pub(super) fn each(self, change: impl Fn([&mut [T]; V], &[T]) + Sync) {
@@ -346,7 +358,9 @@ impl<T: Number, const V: usize> Work<'_, T, V> {
 
     /// Calls `change` on each element of the variable and its slots with its element of the gradient.
     pub(super) fn each_element(self, change: impl Fn([&mut T; V], T) + Sync) {
-        self.each(|mut state, gradient| {
+        self.each(|state, gradient| {
+            // One length for all, said once: the loop then needs no checks.
+            let mut state = state.map(|part| &mut part[..gradient.len()]);
             for (i, &gradient) in gradient.iter().enumerate() {
                 change(state.each_mut().map(|part| &mut part[i]), gradient);
             }

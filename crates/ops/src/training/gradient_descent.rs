@@ -1,12 +1,12 @@
 //! Gradient descent: the plainest step. Its sparse form is `ScatterSub`.
 
-use super::apply::{ComplexOptimizer, Optimizer, Work, complex_ops};
+use super::apply::{FieldOptimizer, Optimizer, Work, field_ops};
 use framework::{Field, Float, KernelBuild, Op};
 use linalg::optim;
 use tensor::Result;
 
 pub fn ops() -> Vec<Op> {
-    let mut ops = complex_ops::<GradientDescent, 1, 1>();
+    let mut ops = field_ops::<GradientDescent, 1, 1>();
     ops.retain(|op| !op.name.contains("Sparse"));
     ops
 }
@@ -28,8 +28,8 @@ impl Optimizer<1, 1> for GradientDescent {
     }
 }
 
-impl ComplexOptimizer<1, 1> for GradientDescent {
-    fn complex_step<T: Field>(&self, [lr]: [T; 1], work: Work<'_, T, 1>) {
+impl FieldOptimizer<1, 1> for GradientDescent {
+    fn step_by_element<T: Field>(&self, [lr]: [T; 1], work: Work<'_, T, 1>) {
         work.each_element(|[var], grad| *var = var.sub(grad.mul(lr)));
     }
 }

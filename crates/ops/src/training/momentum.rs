@@ -1,12 +1,12 @@
 //! Momentum, plain and Nesterov's.
 
-use super::apply::{ComplexOptimizer, Optimizer, Work, complex_ops};
+use super::apply::{FieldOptimizer, Optimizer, Work, field_ops};
 use framework::{Field, Float, KernelBuild, Op};
 use linalg::optim;
 use tensor::Result;
 
 pub fn ops() -> Vec<Op> {
-    complex_ops::<Momentum, 2, 2>()
+    field_ops::<Momentum, 2, 2>()
 }
 
 struct Momentum {
@@ -29,8 +29,8 @@ impl Optimizer<2, 2> for Momentum {
     }
 }
 
-impl ComplexOptimizer<2, 2> for Momentum {
-    fn complex_step<T: Field>(&self, [lr, momentum]: [T; 2], work: Work<'_, T, 2>) {
+impl FieldOptimizer<2, 2> for Momentum {
+    fn step_by_element<T: Field>(&self, [lr, momentum]: [T; 2], work: Work<'_, T, 2>) {
         work.each_element(|[var, accum], grad| {
             *accum = accum.mul(momentum).add(grad);
             let direction = if self.nesterov { grad.mul(lr).add(accum.mul(momentum).mul(lr)) } else { accum.mul(lr) };

@@ -1,12 +1,28 @@
 //! RMSProp: steps divided by the root of a decaying mean of squared gradients; centered, by that of their variance.
 
-use super::apply::{ComplexOptimizer, Optimizer, Work, complex_ops};
+use super::apply::{FieldOptimizer, Optimizer, Work, field_ops};
 use framework::{Field, Float, KernelBuild, Op};
 use linalg::optim;
-use tensor::Result;
+use tensor::{DType, Result};
 
 pub fn ops() -> Vec<Op> {
-    [complex_ops::<RmsProp, 3, 4>(), complex_ops::<CenteredRmsProp, 4, 4>()].concat()
+    [field_ops::<RmsProp, 3, 4>(), field_ops::<CenteredRmsProp, 4, 4>()].concat()
+}
+
+/// Halves show the order of rounding, and so does the sparse variance after some steps: a difference of near equals.
+fn is_by_element(dtype: DType, is_sparse: bool) -> bool {
+    is_sparse || !matches!(dtype, DType::F32 | DType::F64)
+}
+
+/// The decaying mean. TensorFlow's dense and sparse kernels round it differently.
+fn decayed<T: Field>(mean: T, rho: T, value: T, is_sparse: bool) -> T {
+    let rest = T::ONE.sub(rho);
+    if is_sparse { mean.mul(rho).add(value.mul(rest)) } else { mean.add(value.sub(mean).mul(rest)) }
+}
+
+/// The step against the gradient, likewise.
+fn scaled<T: Field>(grad: T, lr: T, square: T, is_sparse: bool) -> T {
+    if is_sparse { T::ONE.div(square.sqrt()).mul(lr).mul(grad) } else { grad.mul(lr).div(square.sqrt()) }
 }
 
 const INPUTS: &[&str] = &["lr", "rho", "momentum", "epsilon", "grad"];
@@ -28,12 +44,16 @@ impl Optimizer<3, 4> for RmsProp {
     }
 }
 
-impl ComplexOptimizer<3, 4> for RmsProp {
-    fn complex_step<T: Field>(&self, [lr, rho, momentum, epsilon]: [T; 4], work: Work<'_, T, 3>) {
-        let rest = T::ONE.sub(rho);
+impl FieldOptimizer<3, 4> for RmsProp {
+    fn is_by_element(dtype: DType, is_sparse: bool) -> bool {
+        is_by_element(dtype, is_sparse)
+    }
+
+    fn step_by_element<T: Field>(&self, [lr, rho, momentum, epsilon]: [T; 4], work: Work<'_, T, 3>) {
+        let is_sparse = work.is_sparse();
         work.each_element(|[var, ms, mom], grad| {
-            *ms = ms.add(grad.square().sub(*ms).mul(rest));
-            *mom = mom.mul(momentum).add(grad.mul(lr).mul(ms.add(epsilon).rsqrt()));
+            *ms = decayed(*ms, rho, grad.square(), is_sparse);
+            *mom = mom.mul(momentum).add(scaled(grad, lr, ms.add(epsilon), is_sparse));
             *var = var.sub(*mom);
         });
     }
@@ -56,14 +76,18 @@ impl Optimizer<4, 4> for CenteredRmsProp {
     }
 }
 
-impl ComplexOptimizer<4, 4> for CenteredRmsProp {
-    fn complex_step<T: Field>(&self, [lr, rho, momentum, epsilon]: [T; 4], work: Work<'_, T, 4>) {
-        let rest = T::ONE.sub(rho);
+impl FieldOptimizer<4, 4> for CenteredRmsProp {
+    fn is_by_element(dtype: DType, is_sparse: bool) -> bool {
+        is_by_element(dtype, is_sparse)
+    }
+
+    fn step_by_element<T: Field>(&self, [lr, rho, momentum, epsilon]: [T; 4], work: Work<'_, T, 4>) {
+        let is_sparse = work.is_sparse();
         work.each_element(|[var, mg, ms, mom], grad| {
-            *ms = ms.add(grad.square().sub(*ms).mul(rest));
-            *mg = mg.add(grad.sub(*mg).mul(rest));
+            *ms = decayed(*ms, rho, grad.square(), is_sparse);
+            *mg = decayed(*mg, rho, grad, is_sparse);
             let variance = ms.sub(mg.square()).add(epsilon);
-            *mom = mom.mul(momentum).add(grad.mul(lr).mul(variance.rsqrt()));
+            *mom = mom.mul(momentum).add(scaled(grad, lr, variance, is_sparse));
             *var = var.sub(*mom);
         });
     }
