@@ -1,28 +1,69 @@
 //! Ops that make, measure, cut and move tensors without computing on their elements.
 
+mod broadcast_to;
+mod concat;
 mod constant;
 mod fill;
+mod gather;
+mod gather_nd;
 mod identity;
+mod pack;
+mod pad;
 mod placeholder;
 mod reshape;
 mod shape;
+mod slice;
+mod split;
+mod strided_slice;
 #[cfg(test)]
 pub(crate) mod testing;
+mod tile;
+mod transpose;
 
+pub use broadcast_to::broadcast_to;
+pub use concat::concat;
 pub use fill::{fill, ones_like, zeros_like};
+pub use gather::gather;
+pub use gather_nd::{gather_nd, scatter_nd};
 pub use identity::{identity, stop_gradient};
+pub use pack::{pack, unpack};
+pub use pad::pad;
 pub use placeholder::placeholder;
 pub use reshape::{expand_dims, reshape, squeeze};
 pub use shape::{rank, shape, size};
+pub use slice::slice;
+pub use split::split;
+pub use tile::tile;
+pub use transpose::transpose;
 
 use framework::typed::Item;
-use framework::{InferenceContext, Op};
+use framework::{InferenceContext, Op, Pool};
+use linalg::transpose::{Strided, copy_strided};
 use smallvec::SmallVec;
 use tensor::{DType, Result, Shape, Tensor, exhausted, invalid};
 
 /// All ops of the family.
 pub fn ops() -> Vec<Op> {
-    [constant::ops(), fill::ops(), identity::ops(), placeholder::ops(), reshape::ops(), shape::ops()].concat()
+    [
+        broadcast_to::ops(),
+        concat::ops(),
+        constant::ops(),
+        fill::ops(),
+        gather::ops(),
+        gather_nd::ops(),
+        identity::ops(),
+        pack::ops(),
+        pad::ops(),
+        placeholder::ops(),
+        reshape::ops(),
+        shape::ops(),
+        slice::ops(),
+        split::ops(),
+        strided_slice::ops(),
+        tile::ops(),
+        transpose::ops(),
+    ]
+    .concat()
 }
 
 /// Values with more elements than this are not carried along while a graph is built.
@@ -90,11 +131,48 @@ pub(crate) fn build<I: Item>(dtype: DType, shape: Shape, fill: impl FnOnce(&mut 
     I::build(dtype, shape, fill)
 }
 
-/// The dimension an axis means in a tensor of this rank.
-pub(crate) fn axis_in(axis: i64, rank: usize, what: &str) -> Result<usize> {
+/// The dimension an axis means in a tensor of this rank, if there is such a one.
+pub(crate) fn axis_in(axis: i64, rank: usize) -> Option<usize> {
     let rank = rank as i64;
-    if axis < -rank || axis >= rank {
-        return Err(invalid!("{what}: expected an axis in the range [{}, {rank}), but got {axis}", -rank));
-    }
-    Ok(if axis < 0 { axis + rank } else { axis } as usize)
+    (-rank..rank).contains(&axis).then_some(if axis < 0 { axis + rank } else { axis } as usize)
 }
+
+/// Copies an array of any strides into a dense one, in parallel if it is large.
+pub(crate) fn read_strided<I: Item>(pool: &Pool, dims: &[usize], src: &[I], from: &Strided, out: &mut [I]) {
+    /// Elements worth a thread.
+    const GRAIN: usize = 1 << 15;
+    let row: usize = dims.iter().skip(1).product();
+    if out.len() <= GRAIN || dims.first().is_none_or(|&d| d < 2) || row == 0 {
+        return copy_strided(dims, src, from, out, &Strided::dense(dims));
+    }
+    pool.for_each_row(out, row, GRAIN.div_ceil(row), &|first, part| {
+        let mut dims = dims.to_vec();
+        dims[0] = part.len() / row;
+        let start = from.start as isize + first as isize * from.strides[0];
+        let from = Strided { start: start as usize, strides: from.strides.clone() };
+        copy_strided(&dims, src, &from, part, &Strided::dense(&dims));
+    });
+}
+
+/// A tensor that is an array of any strides within another.
+pub(crate) fn strided_tensor<I: Item>(pool: &Pool, x: &Tensor, shape: Shape, from: &Strided) -> Result<Tensor> {
+    let dims = shape.clone();
+    build::<I>(x.dtype(), shape, |out| {
+        read_strided(pool, dims.dims(), I::items(x)?, from, out);
+        Ok(())
+    })
+}
+
+/// The value of an op that only moves elements, where its inputs' values are known numbers: `compute` on words.
+macro_rules! moved_value {
+    ($dtype:expr, $compute:ident ( $($arg:expr),* )) => {
+        match $dtype.size() {
+            1 => $compute::<u8>($($arg),*).ok(),
+            2 => $compute::<u16>($($arg),*).ok(),
+            4 => $compute::<u32>($($arg),*).ok(),
+            8 => $compute::<u64>($($arg),*).ok(),
+            _ => None,
+        }
+    };
+}
+pub(crate) use moved_value;
