@@ -1,8 +1,19 @@
-//! Ops of the family `data_flow`.
+//! Ops through which steps meet or accumulate: queues, conditional accumulators, tensor arrays.
+
+pub mod accumulator;
+mod accumulator_ops;
+mod declared;
+pub mod queue;
+pub mod queue_ops;
+mod rows;
+mod tensor_array;
+mod wait;
 
 use framework::Op;
 
+pub(crate) use declared::{Declared, resolve};
+
 /// All ops of the family.
 pub fn ops() -> Vec<Op> {
-    Vec::new()
+    [queue_ops::ops(), accumulator_ops::ops(), tensor_array::ops()].concat()
 }

@@ -1,8 +1,11 @@
-//! Ops of the family `lookup`.
+//! Tables from keys to values.
+
+pub mod table;
+mod table_ops;
 
 use framework::Op;
 
 /// All ops of the family.
 pub fn ops() -> Vec<Op> {
-    Vec::new()
+    table_ops::ops()
 }

@@ -1,0 +1,417 @@
+//! `Accumulator`: gradients of several replicas summed up, and steps that wait until there are enough of them.
+//!
+//! A gradient that was computed from older variables than the accumulator's global step is dropped. Taking the sum
+//! starts over and moves the global step on. This file knows no kernels; `accumulator_ops.rs` has them.
+
+use super::wait::{Decider, Slot, Waiting, Wakers};
+use framework::{Float, Resource};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tensor::{DType, Error, OwnedTensor, PartialShape, Result, Shape, Tensor, invalid};
+
+/// What becomes of several gradients.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Reduction {
+    /// Their mean; of sparse ones, the mean of those that have the row.
+    Mean,
+    /// Their sum.
+    Sum,
+}
+
+/// What an accumulator accepts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AccumulatorSpec {
+    /// The element type.
+    pub dtype: DType,
+    /// The shape of the gradients, as far as declared.
+    pub shape: PartialShape,
+    /// What becomes of several gradients.
+    pub reduction: Reduction,
+    /// Whether gradients are rows of a larger tensor.
+    pub is_sparse: bool,
+}
+
+/// A gradient, or the sum of several.
+#[derive(Clone, Debug)]
+pub enum Gradient {
+    /// All of it.
+    Dense(Tensor),
+    /// Some rows.
+    Sparse(Rows),
+}
+
+/// Rows of a larger tensor.
+#[derive(Clone, Debug)]
+pub struct Rows {
+    /// Where each row belongs.
+    pub indices: Vec<i64>,
+    /// How many gradients each row is the sum of.
+    pub counts: Vec<usize>,
+    /// The rows.
+    pub values: Tensor,
+}
+
+/// Sums and means of one element type.
+#[derive(Clone, Copy)]
+pub struct Arithmetic {
+    add: fn(&mut Tensor, &Tensor) -> Result<()>,
+    merge: fn(&Rows, &Rows) -> Result<Rows>,
+    divide: fn(&mut Tensor, &[usize]) -> Result<()>,
+}
+
+impl Arithmetic {
+    /// Of this type.
+    pub fn of<T: Float>() -> Arithmetic {
+        Arithmetic { add: add::<T>, merge: merge::<T>, divide: divide::<T> }
+    }
+}
+
+/// An accumulator on a device.
+pub struct Accumulator {
+    spec: AccumulatorSpec,
+    arithmetic: Arithmetic,
+    state: Mutex<State>,
+}
+
+impl Resource for Accumulator {
+    const TYPE_NAME: &'static str = "N10tensorflow26ConditionalAccumulatorBaseE";
+}
+
+#[derive(Default)]
+struct State {
+    global_step: i64,
+    count: usize,
+    sum: Option<Gradient>,
+    taking: VecDeque<Take>,
+}
+
+struct Take {
+    slot: Arc<Slot<Taken>>,
+    required: usize,
+}
+
+/// A sum and the number of gradients in it.
+type Taken = (Gradient, usize);
+
+impl Accumulator {
+    /// Nothing accumulated, at global step 0.
+    pub fn new(spec: AccumulatorSpec, arithmetic: Arithmetic) -> Accumulator {
+        Accumulator { spec, arithmetic, state: Mutex::default() }
+    }
+
+    /// What it accepts.
+    pub fn spec(&self) -> &AccumulatorSpec {
+        &self.spec
+    }
+
+    /// The number of gradients accumulated since the last were taken.
+    pub fn count(&self) -> usize {
+        self.state.lock().count
+    }
+
+    /// Gradients from steps before this one are dropped from now on.
+    pub fn set_global_step(&self, step: i64) {
+        self.state.lock().global_step = step;
+    }
+
+    /// Adds a gradient that was computed at this step, unless it comes too late.
+    pub fn apply(&self, local_step: i64, gradient: Gradient) -> Result<()> {
+        let mut wakers = Wakers::default();
+        let mut state = self.state.lock();
+        if local_step < state.global_step {
+            return Ok(());
+        }
+        self.check(&gradient, state.sum.as_ref())?;
+        match (&mut state.sum, gradient) {
+            (empty @ None, gradient) => *empty = Some(gradient),
+            (Some(Gradient::Dense(sum)), Gradient::Dense(gradient)) => (self.arithmetic.add)(sum, &gradient)?,
+            (Some(Gradient::Sparse(sum)), Gradient::Sparse(rows)) => *sum = (self.arithmetic.merge)(sum, &rows)?,
+            _ => return Err(self.wrong_kind()),
+        }
+        state.count += 1;
+        self.settle(&mut state, &mut wakers);
+        drop(state);
+        wakers.wake();
+        Ok(())
+    }
+
+    /// Takes what is accumulated, reduced, if there are enough gradients now.
+    pub fn try_take(&self, required: usize) -> Option<Result<Gradient>> {
+        let mut state = self.state.lock();
+        if !state.taking.is_empty() || state.count < required {
+            return None;
+        }
+        let taken = take(&mut state)?;
+        drop(state);
+        Some(self.reduced(taken))
+    }
+
+    /// Takes what is accumulated, reduced, as soon as there are enough gradients.
+    pub fn take(self: &Arc<Accumulator>, required: usize) -> impl Future<Output = Result<Gradient>> + Send + use<> {
+        let (slot, mut wakers) = (Slot::new(), Wakers::default());
+        let mut state = self.state.lock();
+        state.taking.push_back(Take { slot: slot.clone(), required });
+        self.settle(&mut state, &mut wakers);
+        drop(state);
+        wakers.wake();
+        let waiting = Waiting::new(slot, self.clone() as Arc<dyn Decider<Taken>>);
+        let this = self.clone();
+        async move { this.reduced(waiting.await?) }
+    }
+
+    /// Serves those who wait, in their order, while there are enough gradients for the first.
+    fn settle(&self, state: &mut State, wakers: &mut Wakers) {
+        while let Some(first) = state.taking.front().filter(|t| t.required <= state.count) {
+            let slot = first.slot.clone();
+            let Some(taken) = take(state) else { break };
+            state.taking.pop_front();
+            slot.set(Ok(taken), wakers);
+        }
+    }
+
+    fn reduced(&self, (gradient, count): Taken) -> Result<Gradient> {
+        if self.spec.reduction == Reduction::Sum {
+            return Ok(gradient);
+        }
+        Ok(match gradient {
+            Gradient::Dense(mut sum) => {
+                (self.arithmetic.divide)(&mut sum, &[count])?;
+                Gradient::Dense(sum)
+            }
+            Gradient::Sparse(mut rows) => {
+                (self.arithmetic.divide)(&mut rows.values, &rows.counts)?;
+                Gradient::Sparse(rows)
+            }
+        })
+    }
+
+    /// The shape of the whole tensor that taken rows belong to; -1 where nobody said.
+    pub fn dense_shape(&self, rows: &Rows) -> Vec<i64> {
+        let first = self.spec.shape.dim(0).map_or(-1, |d| d as i64);
+        std::iter::once(first).chain(rows.values.dims()[1..].iter().map(|&d| d as i64)).collect()
+    }
+
+    fn check(&self, gradient: &Gradient, sum: Option<&Gradient>) -> Result<()> {
+        let dtype = match gradient {
+            Gradient::Dense(tensor) => tensor.dtype(),
+            Gradient::Sparse(rows) => rows.values.dtype(),
+        };
+        if dtype != self.spec.dtype {
+            return Err(invalid!("the accumulator holds {}, found a gradient of {dtype}", self.spec.dtype));
+        }
+        match gradient {
+            Gradient::Dense(tensor) if !self.spec.is_sparse => {
+                let before = sum.and_then(|s| if let Gradient::Dense(s) = s { Some(s.shape()) } else { None });
+                if !self.spec.shape.accepts(tensor.shape()) || before.is_some_and(|b| b != tensor.shape()) {
+                    let wanted = before.map_or(self.spec.shape.clone(), PartialShape::from);
+                    return Err(invalid!("Shape mismatch: expected {wanted}, got {}", tensor.shape()));
+                }
+                Ok(())
+            }
+            Gradient::Sparse(rows) if self.spec.is_sparse => {
+                let before = sum.and_then(|s| if let Gradient::Sparse(s) = s { Some(s.values.shape()) } else { None });
+                self.check_rows(rows, before)
+            }
+            _ => Err(self.wrong_kind()),
+        }
+    }
+
+    fn check_rows(&self, rows: &Rows, before: Option<&Shape>) -> Result<()> {
+        let found = rows.values.shape();
+        if found.is_scalar() {
+            return Err(invalid!("Values cannot be 0-dimensional."));
+        }
+        if rows.indices.len() != found.dims()[0] {
+            return Err(invalid!("Expected {} non-empty input values, got {}", rows.indices.len(), found.dims()[0]));
+        }
+        let declared = self.spec.shape.dims().unwrap_or_default();
+        if found.rank() < declared.len() {
+            return Err(invalid!(
+                "Shape mismatch: expected values rank at least {}, got {}",
+                declared.len(),
+                found.rank()
+            ));
+        }
+        for (i, &dim) in found.dims().iter().enumerate().skip(1) {
+            let wanted = declared.get(i).copied().flatten().or(before.and_then(|b| b.dims().get(i).copied()));
+            if let Some(wanted) = wanted.filter(|&w| w != dim) {
+                return Err(invalid!("Shape mismatch: expected values dim {i} to be {wanted}, got {dim}"));
+            }
+        }
+        if before.is_some_and(|b| b.rank() != found.rank()) {
+            return Err(invalid!("Shape mismatch: expected values of another rank than {found}"));
+        }
+        if let Some(Some(limit)) = declared.first()
+            && let Some((slice, index)) = rows.indices.iter().enumerate().find(|(_, i)| **i >= *limit as i64)
+        {
+            return Err(invalid!(
+                "Shape mismatch: index of slice {slice} exceeded limits of shape; index is {index} exceeded {limit}"
+            ));
+        }
+        Ok(())
+    }
+
+    fn wrong_kind(&self) -> Error {
+        let (has, not) = if self.spec.is_sparse { ("sparse", "dense") } else { ("dense", "sparse") };
+        invalid!("the accumulator holds {has} gradients, not {not} ones")
+    }
+}
+
+/// Takes all and starts over.
+fn take(state: &mut State) -> Option<Taken> {
+    let sum = state.sum.take()?;
+    state.global_step = state.global_step.saturating_add(1);
+    Some((sum, std::mem::take(&mut state.count)))
+}
+
+impl Decider<Taken> for Accumulator {
+    fn withdraw(&self, slot: &Arc<Slot<Taken>>) {
+        let mut wakers = Wakers::default();
+        let mut state = self.state.lock();
+        state.taking.retain(|t| !Arc::ptr_eq(&t.slot, slot));
+        if let Some(Ok((gradient, count))) = slot.take()
+            && state.sum.is_none()
+        {
+            // Served already, but nobody came for it: it is as if it had not been taken.
+            state.global_step -= 1;
+            (state.sum, state.count) = (Some(gradient), count);
+        }
+        self.settle(&mut state, &mut wakers);
+        drop(state);
+        wakers.wake();
+    }
+}
+
+fn add<T: Float>(sum: &mut Tensor, other: &Tensor) -> Result<()> {
+    for (s, &o) in sum.as_mut_slice::<T>()?.iter_mut().zip(other.as_slice::<T>()?) {
+        *s = s.add(o);
+    }
+    Ok(())
+}
+
+fn divide<T: Float>(sum: &mut Tensor, counts: &[usize]) -> Result<()> {
+    let row = sum.num_elements() / counts.len().max(1);
+    if row == 0 || counts.iter().all(|&c| c <= 1) {
+        return Ok(());
+    }
+    for (row, &count) in sum.as_mut_slice::<T>()?.chunks_exact_mut(row).zip(counts) {
+        let count = T::from_f64(count as f64);
+        row.iter_mut().for_each(|v| *v = v.div(count));
+    }
+    Ok(())
+}
+
+/// Rows of both, in the order of their indices; a row that both have is their sum. As in TensorFlow, both are taken to
+/// be in order already, and what is not stays where a merge of sorted lists leaves it.
+fn merge<T: Float>(a: &Rows, b: &Rows) -> Result<Rows> {
+    /// Which row comes next.
+    enum Next {
+        A(usize),
+        B(usize),
+        Both(usize, usize),
+    }
+    let (mut i, mut j, mut plan) = (0, 0, Vec::with_capacity(a.indices.len() + b.indices.len()));
+    loop {
+        match (a.indices.get(i), b.indices.get(j)) {
+            (None, None) => break,
+            (Some(x), Some(y)) if x == y => {
+                plan.push(Next::Both(i, j));
+                (i, j) = (i + 1, j + 1);
+            }
+            (Some(x), y) if y.is_none_or(|y| x < y) => {
+                plan.push(Next::A(i));
+                i += 1;
+            }
+            _ => {
+                plan.push(Next::B(j));
+                j += 1;
+            }
+        }
+    }
+    let row_shape = Shape::from(&a.values.dims()[1..]);
+    let row = row_shape.num_elements();
+    let (x, y) = (a.values.as_slice::<T>()?, b.values.as_slice::<T>()?);
+    let mut values = OwnedTensor::<T>::new(super::rows::prepended(plan.len(), &row_shape)?)?;
+    let (mut indices, mut counts) = (Vec::with_capacity(plan.len()), Vec::with_capacity(plan.len()));
+    for (at, next) in plan.into_iter().enumerate() {
+        let into = &mut values[at * row..][..row];
+        let (index, count) = match next {
+            Next::A(i) => {
+                into.copy_from_slice(&x[i * row..][..row]);
+                (a.indices[i], a.counts[i])
+            }
+            Next::B(j) => {
+                into.copy_from_slice(&y[j * row..][..row]);
+                (b.indices[j], b.counts[j])
+            }
+            Next::Both(i, j) => {
+                for ((v, &p), &q) in into.iter_mut().zip(&x[i * row..]).zip(&y[j * row..]) {
+                    *v = p.add(q);
+                }
+                (a.indices[i], a.counts[i] + b.counts[j])
+            }
+        };
+        indices.push(index);
+        counts.push(count);
+    }
+    Ok(Rows { indices, counts, values: values.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::{Context, Poll, Waker};
+
+    fn accumulator(reduction: Reduction, is_sparse: bool) -> Arc<Accumulator> {
+        let spec = AccumulatorSpec { dtype: DType::F32, shape: PartialShape::unknown(), reduction, is_sparse };
+        Arc::new(Accumulator::new(spec, Arithmetic::of::<f32>()))
+    }
+
+    fn dense<const N: usize>(values: [f32; N]) -> Gradient {
+        Gradient::Dense(Tensor::from(values))
+    }
+
+    fn rows<const N: usize>(indices: [i64; N], values: [[f32; 2]; N]) -> Gradient {
+        Gradient::Sparse(Rows { indices: indices.to_vec(), counts: vec![1; N], values: Tensor::from(values) })
+    }
+
+    #[test]
+    fn a_waiting_step_gets_the_mean_and_late_gradients_are_dropped() {
+        let a = accumulator(Reduction::Mean, false);
+        let mut waiting = Box::pin(a.take(2));
+        let mut context = Context::from_waker(Waker::noop());
+        a.apply(0, dense([1.0, 2.0])).unwrap();
+        assert!(waiting.as_mut().poll(&mut context).is_pending());
+        a.apply(0, dense([3.0, 5.0])).unwrap();
+        let Poll::Ready(Ok(Gradient::Dense(got))) = waiting.as_mut().poll(&mut context) else { panic!("enough") };
+        assert_eq!(got, Tensor::from([2.0f32, 3.5]));
+        a.apply(0, dense([1.0, 1.0])).unwrap();
+        assert_eq!(a.count(), 0, "computed from variables that were changed since");
+        a.apply(1, dense([1.0, 1.0])).unwrap();
+        assert_eq!(a.count(), 1);
+        assert!(a.apply(1, dense([1.0])).unwrap_err().message.contains("expected [2], got [1]"));
+    }
+
+    #[test]
+    fn a_dropped_take_takes_nothing() {
+        let a = accumulator(Reduction::Sum, false);
+        let waiting = a.take(1);
+        a.apply(0, dense([1.0])).unwrap();
+        drop(waiting);
+        assert_eq!(a.count(), 1);
+        let Some(Ok(Gradient::Dense(got))) = a.try_take(1) else { panic!("there is one") };
+        assert_eq!(got, Tensor::from([1.0f32]));
+    }
+
+    #[test]
+    fn sparse_rows_are_divided_by_the_gradients_that_have_them() {
+        let a = accumulator(Reduction::Mean, true);
+        a.apply(0, rows([1, 3], [[1.0, 2.0], [3.0, 4.0]])).unwrap();
+        a.apply(0, rows([0, 3], [[1.0, 2.0], [3.0, 5.0]])).unwrap();
+        let Some(Ok(Gradient::Sparse(got))) = a.try_take(2) else { panic!("there are two") };
+        assert_eq!(got.indices, [0, 1, 3]);
+        assert_eq!(got.values, Tensor::from([[1.0f32, 2.0], [1.0, 2.0], [3.0, 4.5]]));
+        assert_eq!(a.dense_shape(&got), [-1, 2]);
+    }
+}

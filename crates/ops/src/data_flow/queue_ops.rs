@@ -1,0 +1,289 @@
+//! The queue ops: declare, enqueue, dequeue, close, look. `queue.rs` has the queue itself.
+//!
+//! Every op exists twice: under its own name with a reference to two strings for a handle, as old graphs have it, and
+//! under the name with `V2` with a resource handle.
+
+use super::declared::{Declared, resolve};
+use super::queue::{Amount, Element, Order, Queue, QueueSpec, list};
+use framework::kernel::{AsyncContext, AsyncKernel, BoxFuture, Outputs, async_kernel, function, kernel};
+use framework::op::KernelFn;
+use framework::{InferenceContext, Kernel, KernelBuild, KernelContext, Op, Output, Scope, Value, shapes};
+use std::sync::Arc;
+use tensor::{DType, PartialShape, Result, Tensor, invalid};
+
+/// The ops of this file.
+pub fn ops() -> Vec<Op> {
+    let declarations = [
+        declares("FIFOQueue", |op| op, kernel(|b| Declare::new(b, Order::Fifo))),
+        declares("PaddingFIFOQueue", |op| op, kernel(|b| Declare::new(b, Order::PaddingFifo))),
+        declares(
+            "RandomShuffleQueue",
+            |op| op.attr("min_after_dequeue: int = 0").attr("seed: int = 0").attr("seed2: int = 0"),
+            kernel(Declare::shuffled),
+        ),
+    ];
+    let uses = [
+        uses("QueueEnqueue", adds, async_kernel(|b| Enqueue::new(b, false))),
+        uses("QueueEnqueueMany", adds, async_kernel(|b| Enqueue::new(b, true))),
+        uses("QueueDequeue", takes_one, async_kernel(|b| Dequeue::new(b, Batch::One))),
+        uses("QueueDequeueMany", takes_many, async_kernel(|b| Dequeue::new(b, Batch::Many))),
+        uses("QueueDequeueUpTo", takes_many, async_kernel(|b| Dequeue::new(b, Batch::UpTo))),
+        uses(
+            "QueueClose",
+            |op| op.attr("cancel_pending_enqueues: bool = false").shape(shapes::no_outputs),
+            async_kernel(|b| Ok(Close { cancels: b.attr("cancel_pending_enqueues")? })),
+        ),
+        uses("QueueSize", |op| op.output("size: int32").shape(shapes::scalar), function(size)),
+        uses("QueueIsClosed", |op| op.output("is_closed: bool").shape(shapes::scalar), function(is_closed)),
+    ];
+    declarations.into_iter().chain(uses).flatten().collect()
+}
+
+/// A queue of elements with components of these types and shapes; its handle.
+pub fn fifo_queue(
+    s: &Scope,
+    capacity: i64,
+    types: &[DType],
+    shapes: &[PartialShape],
+    shared_name: &str,
+) -> Result<Output> {
+    let node = s.node("FIFOQueueV2").attr("component_types", types.to_vec()).attr("shapes", shapes.to_vec());
+    node.attr("capacity", capacity).attr("shared_name", shared_name).output()
+}
+
+/// The old and the new op that declare a kind of queue.
+fn declares(name: &str, attrs: fn(Op) -> Op, kernel: KernelFn) -> [Op; 2] {
+    let op = |name: String, handle: &str| {
+        let op = Op::new(name).output(handle).attr("component_types: list(type) >= 1");
+        let op = attrs(op.attr("shapes: list(shape) >= 0 = []").attr("capacity: int = -1"));
+        op.attr("container: string = ''").attr("shared_name: string = ''").stateful().kernel(kernel.clone())
+    };
+    [
+        op(name.to_string(), "handle: Ref(string)").shape(|_| Ok(vec![PartialShape::from([2])])),
+        op(format!("{name}V2"), "handle: resource").shape(shapes::scalar),
+    ]
+}
+
+/// The old and the new op that use a queue.
+fn uses(name: &str, describe: fn(Op) -> Op, kernel: KernelFn) -> [Op; 2] {
+    [
+        describe(Op::new(name).input("handle: Ref(string)")).not_differentiable().kernel(kernel.clone()),
+        describe(Op::new(format!("{name}V2")).input("handle: resource")).stateful().kernel(kernel),
+    ]
+}
+
+fn adds(op: Op) -> Op {
+    let op = op.input("components: Tcomponents").attr("Tcomponents: list(type) >= 1").attr("timeout_ms: int = -1");
+    op.shape(shapes::no_outputs)
+}
+
+fn takes_one(op: Op) -> Op {
+    let op = op.output("components: component_types").attr("component_types: list(type) >= 1");
+    op.attr("timeout_ms: int = -1").shape(shapes::unknown)
+}
+
+fn takes_many(op: Op) -> Op {
+    let op = op.input("n: int32").output("components: component_types").attr("component_types: list(type) >= 1");
+    op.attr("timeout_ms: int = -1").shape(many_shape)
+}
+
+fn many_shape(c: &InferenceContext<'_>) -> Result<Vec<PartialShape>> {
+    c.require_scalar(1)?;
+    match c.input_i64(1) {
+        Some(n) if n < 0 => Err(invalid!("Input 'n' must be >= 0, but is {n}")),
+        _ => shapes::unknown(c),
+    }
+}
+
+/// Makes a queue, or finds one of its shared name.
+struct Declare {
+    declared: Declared<Queue>,
+    spec: QueueSpec,
+    random_seeds: (u64, u64),
+}
+
+impl Declare {
+    fn new(b: &KernelBuild<'_>, order: Order) -> Result<Declare> {
+        let (types, shapes) = (b.attr("component_types")?, b.attr("shapes")?);
+        let spec = QueueSpec { order, types, shapes, capacity: b.attr("capacity")? };
+        spec.check()?;
+        let random_seeds = (b.env.random_u64(), b.env.random_u64());
+        Ok(Declare { declared: Declared::new(b)?, spec, random_seeds })
+    }
+
+    fn shuffled(b: &KernelBuild<'_>) -> Result<Declare> {
+        let staying: i64 = b.attr("min_after_dequeue")?;
+        let min_after_dequeue =
+            usize::try_from(staying).map_err(|_| invalid!("min_after_dequeue {staying} must be >= 0"))?;
+        Declare::new(b, Order::Shuffled { min_after_dequeue, seeds: (b.attr("seed")?, b.attr("seed2")?) })
+    }
+}
+
+impl Kernel for Declare {
+    fn compute(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+        self.declared.output(
+            ctx,
+            |name| Queue::new(name, self.spec.clone(), self.random_seeds),
+            |queue, name| queue.spec().check_same(&self.spec, name),
+        )
+    }
+}
+
+fn check_timeout(b: &KernelBuild<'_>) -> Result<()> {
+    match b.attr::<i64>("timeout_ms")? {
+        -1 => Ok(()),
+        _ => Err(invalid!("Timeout not supported yet.")),
+    }
+}
+
+/// An error unless the node's component types are those of the queue.
+fn check_types(queue: &Queue, types: &[DType], is_enqueue: bool) -> Result<()> {
+    let wanted = &queue.spec().types;
+    if types == wanted {
+        return Ok(());
+    }
+    let signature = |types: &[DType]| match is_enqueue {
+        true => format!("resource, {}->", list(types)),
+        false => format!("resource->{}", list(types)),
+    };
+    Err(invalid!("Signature mismatch, have: {} expected: {}", signature(types), signature(wanted)))
+}
+
+struct Enqueue {
+    types: Vec<DType>,
+    /// Whether every component holds a row for each of several elements.
+    is_many: bool,
+}
+
+impl Enqueue {
+    fn new(b: &KernelBuild<'_>, is_many: bool) -> Result<Enqueue> {
+        check_timeout(b)?;
+        Ok(Enqueue { types: b.attr("Tcomponents")?, is_many })
+    }
+
+    fn elements(&self, queue: &Queue, inputs: &[Value]) -> Result<std::collections::VecDeque<Element>> {
+        check_types(queue, &self.types, true)?;
+        let components: Element = inputs[1..].iter().map(Value::tensor).collect::<Result<_>>()?;
+        if self.is_many { queue.elements(&components) } else { Ok([queue.element(components)?].into()) }
+    }
+}
+
+impl AsyncKernel for Enqueue {
+    fn try_compute(&self, ctx: &mut KernelContext<'_>) -> Option<Result<()>> {
+        let inputs: Vec<Value> = (0..ctx.num_inputs()).map(|i| ctx.input_value(i).clone()).collect();
+        let prepared = resolve::<Queue>(ctx.resources(), &inputs[0]).and_then(|q| Ok((self.elements(&q, &inputs)?, q)));
+        match prepared {
+            Ok((elements, queue)) => queue.try_enqueue(elements),
+            Err(e) => Some(Err(e)),
+        }
+    }
+
+    fn compute(&self, ctx: AsyncContext) -> BoxFuture<Result<Outputs>> {
+        let prepared = resolve::<Queue>(ctx.device.resources(), &ctx.inputs[0])
+            .and_then(|q| Ok(q.enqueue(self.elements(&q, &ctx.inputs)?)));
+        drop(ctx); // what waits holds its elements, not the inputs
+        Box::pin(async move { prepared?.await.map(|()| Outputs::new()) })
+    }
+}
+
+/// What a dequeue asks for.
+#[derive(Clone, Copy, PartialEq)]
+enum Batch {
+    One,
+    Many,
+    UpTo,
+}
+
+struct Dequeue {
+    types: Vec<DType>,
+    batch: Batch,
+}
+
+impl Dequeue {
+    fn new(b: &KernelBuild<'_>, batch: Batch) -> Result<Dequeue> {
+        check_timeout(b)?;
+        Ok(Dequeue { types: b.attr("component_types")?, batch })
+    }
+
+    fn amount(&self, queue: &Queue, n: Option<&Value>) -> Result<Amount> {
+        check_types(queue, &self.types, false)?;
+        let Some(n) = n else { return Ok(Amount::Exactly(1)) };
+        let n = n.tensor()?.item::<i32>()?;
+        let n = usize::try_from(n).map_err(|_| invalid!("DequeueMany requested {n} < 0 elements"))?;
+        queue.check_batches()?;
+        Ok(if self.batch == Batch::UpTo { Amount::UpTo(n) } else { Amount::Exactly(n) })
+    }
+
+    fn prepare(&self, resources: &framework::Resources, inputs: &[Value]) -> Result<(Arc<Queue>, Amount)> {
+        let queue = resolve::<Queue>(resources, &inputs[0])?;
+        let amount = self.amount(&queue, inputs.get(1))?;
+        Ok((queue, amount))
+    }
+}
+
+/// The components of what was taken.
+fn components(queue: &Queue, batch: Batch, mut taken: Vec<Element>) -> Result<Element> {
+    match batch {
+        Batch::One => taken.pop().ok_or_else(|| tensor::internal!("a dequeue took nothing")),
+        Batch::Many | Batch::UpTo => queue.batch(&taken),
+    }
+}
+
+/// Nothing asked for is nothing waited for.
+fn is_nothing(amount: Amount) -> bool {
+    matches!(amount, Amount::Exactly(0) | Amount::UpTo(0))
+}
+
+impl AsyncKernel for Dequeue {
+    fn try_compute(&self, ctx: &mut KernelContext<'_>) -> Option<Result<()>> {
+        let inputs: Vec<Value> = (0..ctx.num_inputs()).map(|i| ctx.input_value(i).clone()).collect();
+        let (queue, amount) = match self.prepare(ctx.resources(), &inputs) {
+            Ok(prepared) => prepared,
+            Err(e) => return Some(Err(e)),
+        };
+        let taken = if is_nothing(amount) { Ok(Vec::new()) } else { queue.try_dequeue(amount)? };
+        Some(taken.and_then(|t| components(&queue, self.batch, t)).and_then(|components| {
+            components.into_iter().enumerate().try_for_each(|(i, component)| ctx.set_output(i, component))
+        }))
+    }
+
+    fn compute(&self, ctx: AsyncContext) -> BoxFuture<Result<Outputs>> {
+        let prepared = self.prepare(ctx.device.resources(), &ctx.inputs);
+        let batch = self.batch;
+        Box::pin(async move {
+            let (queue, amount) = prepared?;
+            let taken = if is_nothing(amount) { Vec::new() } else { queue.dequeue(amount).await? };
+            Ok(components(&queue, batch, taken)?.into_iter().map(Value::Tensor).collect())
+        })
+    }
+}
+
+struct Close {
+    cancels: bool,
+}
+
+impl AsyncKernel for Close {
+    fn compute(&self, ctx: AsyncContext) -> BoxFuture<Result<Outputs>> {
+        let queue = resolve::<Queue>(ctx.device.resources(), &ctx.inputs[0]);
+        let cancels = self.cancels;
+        Box::pin(async move {
+            let queue = queue?;
+            if cancels {
+                queue.close_and_cancel();
+            } else {
+                queue.close().await?;
+            }
+            Ok(Outputs::new())
+        })
+    }
+}
+
+fn size(ctx: &mut KernelContext<'_>) -> Result<()> {
+    let queue = resolve::<Queue>(ctx.resources(), ctx.input_value(0))?;
+    ctx.set_output(0, Tensor::scalar(queue.len() as i32))
+}
+
+fn is_closed(ctx: &mut KernelContext<'_>) -> Result<()> {
+    let queue = resolve::<Queue>(ctx.resources(), ctx.input_value(0))?;
+    ctx.set_output(0, Tensor::scalar(queue.is_closed()))
+}
