@@ -1,10 +1,9 @@
-"""Prints the pairs of op and dtype that the data does not cover. Usage: coverage.py opdefs.json
+"""Prints the pairs of op and dtype that the data does not cover.
 
-opdefs.json lists, for each op, its tier and the types of TensorFlow's CPU kernels."""
+opdefs.json lists, for each op, its tier and the types of TensorFlow's CPU kernels; those count that the op's definition allows."""
 import glob
 import json
 import os
-import sys
 
 from golden import op_def_registry, type_name
 
@@ -35,7 +34,7 @@ for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
             note(op, {k: {"type": x["resource_variable"]["dtype"]}})
 
 pairs = covered = 0
-for op in json.load(open(sys.argv[1])):
+for op in json.load(open(os.path.join(folder, "opdefs.json")))["ops"]:
   if op["tier"] > 1 or op["name"] in ("_Send", "_Recv", "_HostSend", "_HostRecv"):
     continue
   name = op["name"]

@@ -200,6 +200,11 @@ impl<'a> KernelContext<'a> {
         }
     }
 
+    /// Gives back an input that was taken.
+    pub fn put_back(&mut self, index: usize, tensor: Tensor) {
+        self.inputs[index] = Value::Tensor(tensor);
+    }
+
     /// Takes an input to write to: its own memory when nobody else holds it, a copy otherwise.
     pub fn take_input<T: Element>(&mut self, index: usize) -> Result<OwnedTensor<T>> {
         self.take(index).into_owned()
@@ -213,7 +218,7 @@ impl<'a> KernelContext<'a> {
                 return taken.into_owned();
             }
             let shape = taken.shape().clone();
-            self.inputs[index] = Value::Tensor(taken);
+            self.put_back(index, taken);
             return OwnedTensor::new(shape);
         }
         OwnedTensor::new(self.input(index).shape().clone())

@@ -114,6 +114,9 @@ pub struct Op {
     pub allows_uninitialized_input: bool,
     /// Worth a thread of its own even on small inputs.
     pub is_costly: bool,
+    /// Each element of the output depends on the same element of the inputs, after broadcasting, and a chain of such
+    /// ops on floats can be computed in one pass.
+    pub is_elementwise: bool,
     /// What the executor must know.
     pub control_flow: ControlFlow,
     /// Shapes of the outputs.
@@ -140,6 +143,7 @@ impl Op {
             is_aggregate: false,
             allows_uninitialized_input: false,
             is_costly: false,
+            is_elementwise: false,
             control_flow: ControlFlow::None,
             shape_fn: None,
             value_fn: None,

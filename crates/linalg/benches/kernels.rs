@@ -2,6 +2,7 @@
 //!
 //! `cargo bench -p ferroflow-linalg [-- part of a name]`; prints the median and the best of many runs.
 
+use linalg::conv::{self, Conv2d};
 use linalg::fused::{Binary, Input, Program, Unary};
 use linalg::matmul::{Gemm, GemmShape};
 use linalg::parallel::Pool;
@@ -16,14 +17,22 @@ fn main() {
         Ok(threads) => threads.parse().expect("THREADS is a number"),
         Err(_) => std::thread::available_parallelism().map_or(1, usize::from),
     };
-    let bench = Bench { pool: Pool::new(threads), only };
+    let pool = Pool::new(threads);
+    let bench = Bench { pool: pool.clone(), only };
     println!("{threads} threads\n{:<44} {:>10} {:>10} {:<9} {:>11}", "kernel", "median", "best", "unit", "µs");
-    products(&bench);
-    elementwise_loops(&bench);
-    rows(&bench);
-    moves(&bench);
-    images(&bench);
-    updates(&bench);
+    // As kernels run: on a thread of the pool, which then is one of those that share a loop.
+    let (done, wait) = std::sync::mpsc::channel();
+    pool.spawn(Box::new(move || {
+        products(&bench);
+        elementwise_loops(&bench);
+        rows(&bench);
+        moves(&bench);
+        images(&bench);
+        convolutions(&bench);
+        updates(&bench);
+        done.send(()).expect("somebody waits");
+    }));
+    wait.recv().expect("the benchmarks end");
 }
 
 struct Bench {
@@ -166,6 +175,44 @@ fn images(bench: &Bench) {
     bench.run("maxpool2x2_grad_32x28x28x64", elements as f64, "Gelem/s", 1e-9, || {
         pooling::max_pool_grad(&bench.pool, &windows, &x, &dy, &mut dx);
     });
+}
+
+fn convolutions(bench: &Bench) {
+    // MNIST's two layers come third and fourth.
+    for (batch, side, ci, co, k) in [(32, 28, 32, 64, 5), (32, 56, 64, 64, 3), (100, 28, 1, 32, 5), (100, 14, 32, 64, 5)] {
+        let conv = Conv2d {
+            batch,
+            in_height: side,
+            in_width: side,
+            in_channels: ci,
+            filter_height: k,
+            filter_width: k,
+            out_channels: co,
+            groups: 1,
+            stride_height: 1,
+            stride_width: 1,
+            dilation_height: 1,
+            dilation_width: 1,
+            pad_top: k / 2,
+            pad_left: k / 2,
+            out_height: side,
+            out_width: side,
+        };
+        let pixels = batch * side * side;
+        let (x, filter, dy) = (numbers(pixels * ci, 1), numbers(k * k * ci * co, 2), numbers(pixels * co, 3));
+        let (mut y, mut dx, mut df) = (vec![0.0; dy.len()], vec![0.0; x.len()], vec![0.0; filter.len()]);
+        let flops = 2.0 * (pixels * ci * co * k * k) as f64;
+        let name = format!("conv2d_b{batch}_{side}x{side}x{ci}_{co}_k{k}");
+        bench.run(&format!("{name}_fwd"), flops, "GFLOP/s", 1e-9, || {
+            conv::conv2d(&bench.pool, &conv, &x, &filter, &mut y);
+        });
+        bench.run(&format!("{name}_grad_input"), flops, "GFLOP/s", 1e-9, || {
+            conv::conv2d_backprop_input(&bench.pool, &conv, &filter, &dy, &mut dx);
+        });
+        bench.run(&format!("{name}_grad_filter"), flops, "GFLOP/s", 1e-9, || {
+            conv::conv2d_backprop_filter(&bench.pool, &conv, &x, &dy, &mut df);
+        });
+    }
 }
 
 fn updates(bench: &Bench) {

@@ -8,7 +8,7 @@ use crate::matmul::GemmShape;
 use crate::parallel::{Pool, SharedMut};
 use crate::scratch::Scratch;
 use crate::simd::vectorized;
-use crate::tile::{COLUMNS, ROWS, Runs, Target, Walk, by_columns, by_rows};
+use crate::tile::{COLUMNS, ROWS, Runs, Target, Walk, by_columns, by_rows, fetch};
 use std::ops::Range;
 
 /// The longest stretch of the sums done at once: a panel of this depth takes 20 of the first cache's 32 kB.
@@ -109,9 +109,11 @@ impl Product<'_> {
                     let add = depth.start > 0 || self.shape.accumulate;
                     for panel in 0..panels {
                         let first = columns.start + panel * COLUMNS;
-                        let right = &packed[packed_start(&depth, panel)..][..depth.len() * COLUMNS];
+                        // The next panel (or the next block's first) follows at once.
+                        let (right, next) = packed[packed_start(&depth, panel)..].split_at(depth.len() * COLUMNS);
+                        let next = &next[..next.len().min(right.len())];
                         let stripe = Stripe { rows: rows.clone(), columns: first..(first + COLUMNS).min(columns.end) };
-                        left.multiply(right, &stripe, n, add, c);
+                        left.multiply(right, next, &stripe, n, add, c);
                     }
                 }
             }
@@ -135,7 +137,7 @@ impl Product<'_> {
                         let columns = panel * COLUMNS..((panel + 1) * COLUMNS).min(n);
                         let right = &mut packed[..depth.len() * COLUMNS];
                         self.pack_right(depth.clone(), columns.clone(), right);
-                        left.multiply(right, &Stripe { rows: 0..m, columns }, n, add, &c);
+                        left.multiply(right, &[], &Stripe { rows: 0..m, columns }, n, add, &c);
                     }
                 }
             }
@@ -191,11 +193,16 @@ struct Left {
 }
 
 impl Left {
-    /// A stripe of the result from this block and a packed panel of the right matrix.
-    fn multiply(&self, right: &[f32], stripe: &Stripe, n: usize, add: bool, c: &SharedMut<f32>) {
+    /// A stripe of the result from this block and a packed panel of the right matrix; `next` is fetched meanwhile.
+    fn multiply(&self, right: &[f32], next: &[f32], stripe: &Stripe, n: usize, add: bool, c: &SharedMut<f32>) {
         assert!(right.len() >= self.len * COLUMNS, "a panel must have a row for every step");
         let mut row = 0;
+        let share = (next.len() * ROWS).div_ceil(stripe.rows.len()).max(1);
+        let mut next = next.chunks(share);
         while row < stripe.rows.len() {
+            if let Some(next) = next.next() {
+                fetch(next);
+            }
             let count = ROWS.min(stripe.rows.len() - row);
             let at = (stripe.rows.start + row) * n + stripe.columns.start;
             let columns = stripe.columns.len();

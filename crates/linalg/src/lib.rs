@@ -1,6 +1,7 @@
 //! Loops over slices: no tensors, no graphs.
 
 pub mod broadcast;
+pub mod conv;
 pub mod elementwise;
 pub mod fused;
 pub mod gather;

@@ -90,10 +90,39 @@ pub(crate) unsafe fn by_columns(count: usize, left: Walk, right: Walk, inner: us
     }
 }
 
+/// Asks for some numbers to be brought into the second cache.
+#[inline(always)]
+pub(crate) fn fetch(numbers: &[f32]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in numbers.chunks(16) {
+        // SAFETY: prefetching has no effect but on the cache.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast());
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = numbers;
+}
+
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use super::{COLUMNS, Runs, Target, Walk};
     use std::arch::x86_64::*;
+
+    /// Asks for the target's lines, so that they are there when the sums are done.
+    macro_rules! fetch {
+        ($rows:ident, $target:ident) => {
+            for row in 0..$rows {
+                let to = $target.start.wrapping_add(row * $target.stride);
+                // SAFETY: prefetching has no effect but on the cache.
+                unsafe {
+                    _mm_prefetch::<_MM_HINT_T0>(to.cast());
+                    _mm_prefetch::<_MM_HINT_T0>(to.wrapping_add($target.columns - 1).cast());
+                }
+            }
+        };
+    }
 
     /// Writes the sums out; a macro, because a call would keep the sums in memory from the first step on.
     macro_rules! store {
@@ -136,6 +165,7 @@ mod avx2 {
         mut right: *const f32,
         target: Target,
     ) {
+        fetch!(N, target);
         let mut sums = [[_mm256_setzero_ps(); 2]; N];
         for &offset in runs.offsets {
             let from = rows.map(|row| row.wrapping_add(offset));
@@ -165,6 +195,7 @@ mod avx2 {
         outer: usize,
         target: Target,
     ) {
+        fetch!(N, target);
         let mut sums = [[_mm256_setzero_ps(); 2]; N];
         let (mut left_round, mut right_round) = (left.start, right.start);
         for _ in 0..outer {

@@ -6,6 +6,7 @@ pub mod array;
 pub mod candidate_sampling;
 pub mod control_flow;
 pub mod data_flow;
+pub mod fused;
 pub mod io;
 pub mod lookup;
 pub mod math;
@@ -42,6 +43,10 @@ fn ops() -> Vec<Op> {
         summary::ops(),
         training::ops(),
         send_recv::ops(),
+        fused::ops(),
     ]
     .concat()
+    .into_iter()
+    .map(fused::mark)
+    .collect()
 }

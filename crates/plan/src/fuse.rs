@@ -1,9 +1,165 @@
-//! Fuses chains of elementwise nodes into one.
+//! Fuses chains of elementwise nodes on floats into one node that passes over memory once.
+//!
+//! A node is drawn into its consumer if nobody else uses it or waits for it, and if both have the same shape as far as
+//! is known: then nothing is computed more often than before.
 
-use framework::{Graph, Registry};
-use tensor::Result;
+use framework::graph::NewNode;
+use framework::{Attr, Attrs, Graph, Node, NodeId, Output, Registry};
+use tensor::{DType, Result};
+
+/// A fused node reads at most this many inputs, and does at most this many steps: its values stay in the first cache.
+const MAX_INPUTS: usize = 8;
+const MAX_STEPS: usize = 16;
 
 /// The graph with chains of elementwise nodes fused.
-pub fn fuse(graph: Graph, _registry: &Registry) -> Result<Graph> {
-    Ok(graph)
+pub fn fuse(graph: Graph, registry: &Registry) -> Result<Graph> {
+    let groups = find_groups(&graph)?;
+    if groups.iter().all(Option::is_none) {
+        return Ok(graph);
+    }
+    let mut absorbed = vec![false; graph.len()];
+    for group in groups.iter().flatten() {
+        for node in &group.nodes[..group.nodes.len() - 1] {
+            absorbed[node.index()] = true;
+        }
+    }
+    let mut map: Vec<Option<NodeId>> = vec![None; graph.len()];
+    let mut next = 0;
+    for (id, _) in graph.nodes().filter(|(id, _)| !absorbed[id.index()]) {
+        map[id.index()] = Some(NodeId(next));
+        next += 1;
+    }
+    let moved = |o: Output| Output { node: map[o.node.index()].expect("what is used from outside stays"), index: o.index };
+    let mut out = Graph::new();
+    out.library = graph.library.clone();
+    out.versions = graph.versions.clone();
+    for (id, node) in graph.nodes().filter(|(id, _)| !absorbed[id.index()]) {
+        let mut copy = match &groups[id.index()] {
+            Some(group) => group.node(&graph, node, registry)?,
+            None => node.clone(),
+        };
+        copy.inputs.iter_mut().for_each(|i| *i = moved(*i));
+        copy.control_inputs = copy.control_inputs.iter().map(|c| map[c.index()].expect("nobody waits for what is drawn in")).collect();
+        out.adopt(copy)?;
+    }
+    Ok(out)
+}
+
+/// Nodes to become one; the last is the one whose name and consumers stay.
+struct Group {
+    nodes: Vec<NodeId>,
+}
+
+impl Group {
+    fn node(&self, graph: &Graph, root: &Node, registry: &Registry) -> Result<Node> {
+        let mut inputs: Vec<Output> = Vec::new();
+        let inside = |o: &Output| self.nodes.iter().position(|n| *n == o.node);
+        for input in self.nodes.iter().flat_map(|n| &graph.node(*n).inputs).filter(|i| inside(i).is_none()) {
+            if !inputs.contains(input) {
+                inputs.push(*input);
+            }
+        }
+        let operand = |o: &Output| match inside(o) {
+            Some(step) => (inputs.len() + step) as i64,
+            None => inputs.iter().position(|i| i == o).expect("collected above") as i64,
+        };
+        let steps: Vec<bytes::Bytes> = self.nodes.iter().map(|n| graph.node(*n).op.name.clone().into()).collect();
+        let operands: Vec<i64> = self.nodes.iter().flat_map(|n| &graph.node(*n).inputs).map(operand).collect();
+        let mut control_inputs: Vec<NodeId> = self.nodes.iter().flat_map(|n| graph.node(*n).control_inputs.iter().copied()).collect();
+        control_inputs.sort_unstable();
+        control_inputs.dedup();
+        let op = registry.lookup("_FusedElementwise")?.clone();
+        let mut attrs = Attrs::new();
+        attrs.insert("N".into(), Attr::Int(inputs.len() as i64));
+        attrs.insert("steps".into(), steps.into());
+        attrs.insert("operands".into(), operands.into());
+        // The checks that adding a node makes hold by construction: all inputs are floats.
+        let new = NewNode { name: root.name.clone(), op, attrs, inputs, control_inputs, device: root.device.clone() };
+        Ok(Node {
+            name: new.name,
+            op: new.op,
+            attrs: new.attrs,
+            inputs: new.inputs,
+            control_inputs: new.control_inputs,
+            device: new.device,
+            outputs: root.outputs.clone(),
+        })
+    }
+}
+
+fn find_groups(graph: &Graph) -> Result<Vec<Option<Group>>> {
+    let mut uses = vec![0usize; graph.len()];
+    let mut is_waited_for = vec![false; graph.len()];
+    for (_, node) in graph.nodes() {
+        node.inputs.iter().for_each(|i| uses[i.node.index()] += 1);
+        node.control_inputs.iter().for_each(|c| is_waited_for[c.index()] = true);
+    }
+    let mut groups: Vec<Option<Group>> = graph.nodes().map(|_| None).collect();
+    let mut taken = vec![false; graph.len()];
+    // From the end, so that a chain is entered at its last node.
+    for id in graph.in_topological_order()?.into_iter().rev() {
+        if taken[id.index()] || !is_fusible(graph.node(id)) {
+            continue;
+        }
+        let mut nodes = vec![id];
+        let mut next = 0;
+        while next < nodes.len() {
+            for input in &graph.node(nodes[next]).inputs {
+                let source = input.node;
+                let joins = !nodes.contains(&source)
+                    && !taken[source.index()]
+                    && !is_waited_for[source.index()]
+                    && is_fusible(graph.node(source))
+                    && uses[source.index()] == uses_within(graph, &nodes, source)
+                    && same_place(graph.node(source), graph.node(id))
+                    && nodes.len() < MAX_STEPS
+                    && num_inputs(graph, &nodes, source) <= MAX_INPUTS;
+                if joins {
+                    nodes.push(source);
+                }
+            }
+            next += 1;
+        }
+        if nodes.len() > 1 {
+            nodes.iter().for_each(|n| taken[n.index()] = true);
+            groups[id.index()] = Some(Group { nodes: in_order(graph, nodes) });
+        }
+    }
+    Ok(groups)
+}
+
+fn is_fusible(node: &Node) -> bool {
+    node.op.is_elementwise && node.outputs.len() == 1 && node.outputs[0].dtype == DType::F32 && node.outputs[0].shape.rank().is_some_and(|r| r > 0)
+}
+
+fn same_place(a: &Node, b: &Node) -> bool {
+    a.device == b.device && a.outputs[0].shape == b.outputs[0].shape
+}
+
+fn uses_within(graph: &Graph, nodes: &[NodeId], source: NodeId) -> usize {
+    nodes.iter().flat_map(|n| &graph.node(*n).inputs).filter(|i| i.node == source).count()
+}
+
+fn num_inputs(graph: &Graph, nodes: &[NodeId], more: NodeId) -> usize {
+    let inside = |n: NodeId| n == more || nodes.contains(&n);
+    let mut inputs: Vec<Output> = Vec::new();
+    for input in nodes.iter().chain([&more]).flat_map(|n| &graph.node(*n).inputs).filter(|i| !inside(i.node)) {
+        if !inputs.contains(input) {
+            inputs.push(*input);
+        }
+    }
+    inputs.len()
+}
+
+/// The nodes so that each comes after those it uses; the root, which all others lead to, comes last.
+fn in_order(graph: &Graph, nodes: Vec<NodeId>) -> Vec<NodeId> {
+    let mut order: Vec<NodeId> = Vec::with_capacity(nodes.len());
+    while order.len() < nodes.len() {
+        let ready = nodes.iter().find(|n| {
+            let waits = graph.node(**n).inputs.iter().any(|i| nodes.contains(&i.node) && !order.contains(&i.node));
+            !order.contains(n) && !waits
+        });
+        order.push(*ready.expect("a chain has no cycle"));
+    }
+    order
 }
