@@ -1,8 +1,42 @@
-//! Ops of the family `math`.
+//! Arithmetic: elementwise functions, comparisons, products of matrices, reductions, segments.
+
+pub mod add_n;
+pub mod arg_extreme;
+pub mod arithmetic;
+pub mod broadcast;
+pub mod bucketize;
+pub mod cast;
+pub mod check_numerics;
+pub mod compare;
+pub mod functions;
+pub mod matmul;
+pub(crate) mod pairs;
+pub mod range;
+pub mod reduction;
+pub mod segment;
+pub mod select;
+pub mod sparse_segment;
 
 use framework::Op;
 
 /// All ops of the family.
 pub fn ops() -> Vec<Op> {
-    Vec::new()
+    [
+        add_n::ops(),
+        arg_extreme::ops(),
+        arithmetic::ops(),
+        broadcast::ops(),
+        bucketize::ops(),
+        cast::ops(),
+        check_numerics::ops(),
+        compare::ops(),
+        functions::ops(),
+        matmul::ops(),
+        range::ops(),
+        reduction::ops(),
+        segment::ops(),
+        select::ops(),
+        sparse_segment::ops(),
+    ]
+    .concat()
 }

@@ -1,0 +1,242 @@
+//! Reductions: sums, means, products, extremes, and whether all or any hold, over some axes.
+
+use super::arithmetic::{div, mul};
+use framework::gradient::GradValue;
+use framework::kernel::kernel;
+use framework::shapes::reduction;
+use framework::typed::{NumberKernel, RealKernel, numbers, reals};
+use framework::{Grad, InferenceContext, Kernel, KernelContext, Number, Op, Output, Real, Scope};
+use linalg::reduce::{All, Any, Max, Mean, Min, Prod, ReducePlan, Reducer, Sum, reduce};
+use smallvec::SmallVec;
+use tensor::{DType, Element, Result, Shape, Tensor, invalid};
+
+/// The ops of this file.
+pub fn ops() -> Vec<Op> {
+    vec![
+        op("Sum", "T: numbertype").kernel(numbers(|b| Ok(SumKernel(b.attr("keep_dims")?)))).gradient(sum_gradient),
+        op("Mean", "T: numbertype").kernel(numbers(|b| Ok(MeanKernel(b.attr("keep_dims")?)))).gradient(mean_gradient),
+        op("Prod", "T: numbertype")
+            .value(known_product)
+            .kernel(numbers(|b| Ok(ProdKernel(b.attr("keep_dims")?))))
+            .gradient(prod_gradient),
+        op("Max", REALS).kernel(reals(|b| Ok(MaxKernel(b.attr("keep_dims")?)))).gradient(extreme_gradient),
+        op("Min", REALS).kernel(reals(|b| Ok(MinKernel(b.attr("keep_dims")?)))).gradient(extreme_gradient),
+        bool_op("All").kernel(kernel(|b| Ok(AllKernel(b.attr("keep_dims")?)))),
+        bool_op("Any").kernel(kernel(|b| Ok(AnyKernel(b.attr("keep_dims")?)))),
+    ]
+}
+
+const REALS: &str = "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64, \
+                     qint8, quint8, qint32, qint16, quint16}";
+
+fn op(name: &str, types: &str) -> Op {
+    Op::new(name)
+        .input("input: T")
+        .input("reduction_indices: Tidx")
+        .output("output: T")
+        .attr("keep_dims: bool = false")
+        .attr(types)
+        .attr("Tidx: indextype = int32")
+        .shape(reduction)
+}
+
+fn bool_op(name: &str) -> Op {
+    Op::new(name)
+        .input("input: bool")
+        .input("reduction_indices: Tidx")
+        .output("output: bool")
+        .attr("keep_dims: bool = false")
+        .attr("Tidx: indextype = int32")
+        .shape(reduction)
+}
+
+/// The sum over some axes.
+pub fn sum(s: &Scope, x: Output, axes: Output) -> Result<Output> {
+    s.op("Sum", &[x, axes])
+}
+
+/// The mean over some axes.
+pub fn mean(s: &Scope, x: Output, axes: Output) -> Result<Output> {
+    s.op("Mean", &[x, axes])
+}
+
+/// The product of small integers that are known while the graph is built: the size of a shape.
+fn known_product(c: &InferenceContext<'_>) -> Option<Vec<Option<Tensor>>> {
+    const SMALL: usize = 64;
+    let (values, axes) = (c.input_i64s(0)?, c.input_i64s(1)?);
+    let whole = c.input(0).rank() == Some(1) && matches!(axes[..], [0] | [-1]) && values.len() <= SMALL;
+    if !whole || c.attr::<bool>("keep_dims").ok()? {
+        return None;
+    }
+    let product = values.iter().try_fold(1i64, |product, &value| product.checked_mul(value))?;
+    Some(vec![match c.input_dtype(0) {
+        DType::I64 => Some(Tensor::scalar(product)),
+        DType::I32 => Some(Tensor::scalar(i32::try_from(product).ok()?)),
+        _ => None,
+    }])
+}
+
+/// A reduction's gradient or output with the reduced axes kept as 1, so that it broadcasts against the input.
+struct Kept {
+    /// The shape with reduced axes as 1, as a tensor; none if it has that shape already.
+    shape: Option<Output>,
+}
+
+impl Kept {
+    fn new(s: &Scope, g: &Grad<'_>) -> Result<Kept> {
+        if g.attr::<bool>(s, "keep_dims")? {
+            return Ok(Kept { shape: None });
+        }
+        let (x, axes) = (g.inputs[0], g.inputs[1]);
+        let known = s.with_graph(|graph| -> Result<Option<Vec<i64>>> {
+            let axes = graph.info(axes)?.value.as_ref().and_then(|v| v.to_i64s().ok());
+            let (Some(axes), Some(shape)) = (axes, graph.info(x)?.shape.known()) else { return Ok(None) };
+            let mut dims = shape.to_i64s();
+            for axis in axes {
+                dims[shape.axis(axis)?] = 1;
+            }
+            Ok(Some(dims))
+        })?;
+        if let Some(dims) = known {
+            return Ok(Kept { shape: Some(s.constant(dims)?) });
+        }
+        // The input's sizes, with ones put over those of the reduced axes.
+        let (sizes, rank) = (s.op("Shape", &[x])?, s.op("Rank", &[x])?);
+        let axes = s.node("Cast").input(axes).attr("DstT", DType::I32).output()?;
+        let axes = s.op("FloorMod", &[s.op("AddV2", &[axes, rank])?, rank])?;
+        let all = s.op("Range", &[s.constant(0i32)?, rank, s.constant(1i32)?])?;
+        let ones = s.op("Fill", &[s.op("Shape", &[axes])?, s.constant(1i32)?])?;
+        let stitch = s.node("DynamicStitch").inputs(&[all, axes, sizes, ones]).attr("N", 2i64).output()?;
+        Ok(Kept { shape: Some(stitch) })
+    }
+
+    fn of(&self, s: &Scope, x: Output) -> Result<Output> {
+        match self.shape {
+            Some(shape) => s.op("Reshape", &[x, shape]),
+            None => Ok(x),
+        }
+    }
+}
+
+/// A tensor repeated to the shape of a reduction's input.
+fn spread(s: &Scope, g: &Grad<'_>, kept: Output) -> Result<Output> {
+    let sizes = match s.shape(g.inputs[0])?.known() {
+        Some(shape) => s.constant(shape.to_i64s())?,
+        None => s.op("Shape", &[g.inputs[0]])?,
+    };
+    s.op("BroadcastTo", &[kept, sizes])
+}
+
+fn sum_gradient(s: &Scope, g: &Grad<'_>) -> Result<Vec<Option<GradValue>>> {
+    let dy = Kept::new(s, g)?.of(s, g.dy[0])?;
+    Ok(vec![Some(spread(s, g, dy)?.into()), None])
+}
+
+fn mean_gradient(s: &Scope, g: &Grad<'_>) -> Result<Vec<Option<GradValue>>> {
+    let dtype = s.dtype(g.dy[0])?;
+    let size = |x: Output| -> Result<_> { Ok(s.shape(x)?.num_elements()) };
+    let count = match (size(g.inputs[0])?, size(g.outputs[0])?) {
+        (Some(all), Some(kept)) => s.constant_of(dtype, (all / kept.max(1)) as f64)?,
+        _ => {
+            let one = s.constant(1i32)?;
+            let (all, kept) = (s.op("Size", &[g.inputs[0]])?, s.op("Size", &[g.outputs[0]])?);
+            let count = s.op("FloorDiv", &[all, s.op("Maximum", &[kept, one])?])?;
+            s.node("Cast").input(count).attr("DstT", dtype).output()?
+        }
+    };
+    let dy = Kept::new(s, g)?.of(s, div(s, g.dy[0], count)?)?;
+    Ok(vec![Some(spread(s, g, dy)?.into()), None])
+}
+
+/// The derivative by an element is the product of the others: the whole product over the element, unless there are
+/// zeros. With one zero only its own derivative is left, with more there is none.
+fn prod_gradient(s: &Scope, g: &Grad<'_>) -> Result<Vec<Option<GradValue>>> {
+    let (x, axes, dtype) = (g.inputs[0], g.inputs[1], s.dtype(g.inputs[0])?);
+    let (zero, one) = (s.constant_of(dtype, 0.0)?, s.constant_of(dtype, 1.0)?);
+    let keep = |op: &str, x: Output| s.node(op).inputs(&[x, axes]).attr("keep_dims", true).output();
+    let is_zero = s.op("Equal", &[x, zero])?;
+    let zeros = keep("Sum", s.node("Cast").input(is_zero).attr("DstT", dtype).output()?)?;
+    let safe = s.op("SelectV2", &[is_zero, one, x])?;
+    let product = keep("Prod", safe)?;
+    let without_zeros = s.op("SelectV2", &[s.op("Equal", &[zeros, zero])?, product, zero])?;
+    let with_one_zero = s.op("SelectV2", &[s.op("Equal", &[zeros, one])?, product, zero])?;
+    let others = s.op("SelectV2", &[is_zero, with_one_zero, div(s, without_zeros, safe)?])?;
+    let dy = Kept::new(s, g)?.of(s, g.dy[0])?;
+    Ok(vec![Some(mul(s, others, dy)?.into()), None])
+}
+
+/// Elements that equal the extreme share its gradient.
+fn extreme_gradient(s: &Scope, g: &Grad<'_>) -> Result<Vec<Option<GradValue>>> {
+    let kept = Kept::new(s, g)?;
+    let (y, dy) = (kept.of(s, g.outputs[0])?, kept.of(s, g.dy[0])?);
+    let hits = s.op("Equal", &[y, g.inputs[0]])?;
+    let hits = s.node("Cast").input(hits).attr("DstT", s.dtype(g.dy[0])?).output()?;
+    let count = s.node("Sum").inputs(&[hits, g.inputs[1]]).attr("keep_dims", true).output()?;
+    Ok(vec![Some(mul(s, div(s, hits, count)?, dy)?.into()), None])
+}
+
+/// Kernels that fold with one of `linalg`'s reducers; their field says whether reduced axes are kept.
+macro_rules! reductions {
+    ($($name:ident: $kernel:ident, $bound:ident, $reducer:ident;)*) => {$(
+        struct $name(bool);
+        impl $kernel for $name {
+            fn compute<T: $bound>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+                fold::<T, $reducer<T>>(ctx, self.0)
+            }
+        }
+    )*};
+}
+reductions! {
+    SumKernel: NumberKernel, Number, Sum;
+    MeanKernel: NumberKernel, Number, Mean;
+    ProdKernel: NumberKernel, Number, Prod;
+    MaxKernel: RealKernel, Real, Max;
+    MinKernel: RealKernel, Real, Min;
+}
+
+struct AllKernel(bool);
+impl Kernel for AllKernel {
+    fn compute(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+        fold::<bool, All>(ctx, self.0)
+    }
+}
+
+struct AnyKernel(bool);
+impl Kernel for AnyKernel {
+    fn compute(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+        fold::<bool, Any>(ctx, self.0)
+    }
+}
+
+fn fold<T: Element, R: Reducer<In = T, Out = T>>(ctx: &mut KernelContext<'_>, keep_dims: bool) -> Result<()> {
+    let folded = folded_axes(ctx.input(0).shape(), ctx.input(1))?;
+    let x = ctx.take(0);
+    if !folded.contains(&true) {
+        return ctx.set_output(0, x);
+    }
+    let dims = x.dims().iter().zip(&folded).filter_map(|(&dim, &gone)| match (gone, keep_dims) {
+        (false, _) => Some(dim),
+        (true, true) => Some(1),
+        (true, false) => None,
+    });
+    let mut y = ctx.allocate::<T>(dims.collect::<Shape>())?;
+
+    reduce::<R>(ctx.pool(), &ReducePlan::new(x.dims(), &folded), x.as_slice::<T>()?, &mut y);
+    ctx.set_output(0, y)
+}
+
+/// A mark for each axis to fold.
+pub(crate) fn folded_axes(shape: &Shape, axes: &Tensor) -> Result<SmallVec<[bool; 6]>> {
+    let rank = shape.rank() as i64;
+    let mut folded: SmallVec<[bool; 6]> = SmallVec::from_elem(false, shape.rank());
+    for axis in axes.to_i64s()? {
+        if axis < -rank || axis >= rank {
+            return Err(invalid!("Invalid reduction dimension ({axis} for input with {rank} dimension(s)"));
+        }
+        let axis = axis.rem_euclid(rank) as usize;
+        if std::mem::replace(&mut folded[axis], true) {
+            return Err(invalid!("Invalid reduction arguments: Axes contains duplicate dimension: {axis}"));
+        }
+    }
+    Ok(folded)
+}

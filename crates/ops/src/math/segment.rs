@@ -1,0 +1,179 @@
+//! `SegmentSum` and `UnsortedSegmentSum`: rows added up by the segment each belongs to.
+
+use framework::gradient::GradValue;
+use framework::typed::{NumberKernel, numbers};
+use framework::{Grad, InferenceContext, KernelContext, Number, Op, Output, Scope};
+use linalg::elementwise::add_assign;
+use linalg::gather::unsorted_segment;
+use tensor::{PartialShape, Result, Shape, Tensor, invalid};
+
+/// The ops of this file.
+pub fn ops() -> Vec<Op> {
+    vec![
+        Op::new("SegmentSum")
+            .input("data: T")
+            .input("segment_ids: Tindices")
+            .output("output: T")
+            .attr("T: numbertype")
+            .attr("Tindices: indextype")
+            .shape(shape)
+            .kernel(numbers(|_| Ok(SegmentSum)))
+            .gradient(gradient),
+        Op::new("UnsortedSegmentSum")
+            .input("data: T")
+            .input("segment_ids: Tindices")
+            .input("num_segments: Tnumsegments")
+            .output("output: T")
+            .attr("T: numbertype")
+            .attr("Tindices: {int16, int32, int64}")
+            .attr("Tnumsegments: indextype = int32")
+            .shape(unsorted_shape)
+            .kernel(numbers(|_| Ok(UnsortedSegmentSum)))
+            .gradient(unsorted_gradient),
+    ]
+}
+
+/// The rows of each segment added up; the ids of the rows' segments never decrease.
+pub fn segment_sum(s: &Scope, data: Output, ids: Output) -> Result<Output> {
+    s.op("SegmentSum", &[data, ids])
+}
+
+/// The rows of each segment added up; rows of negative ids are left out.
+pub fn unsorted_segment_sum(s: &Scope, data: Output, ids: Output, count: Output) -> Result<Output> {
+    s.op("UnsortedSegmentSum", &[data, ids, count])
+}
+
+fn shape(c: &InferenceContext<'_>) -> Result<Vec<PartialShape>> {
+    c.require_rank(1, 1)?;
+    c.input(0).with_rank_at_least(1)?;
+    let Some(dims) = c.input(0).dims() else { return Ok(vec![PartialShape::unknown()]) };
+    Ok(vec![PartialShape::new([None].into_iter().chain(dims[1..].iter().copied()))])
+}
+
+fn unsorted_shape(c: &InferenceContext<'_>) -> Result<Vec<PartialShape>> {
+    c.require_scalar(2)?;
+    let count = match c.input_i64(2) {
+        Some(count) => Some(usize::try_from(count).map_err(|_| invalid!("num_segments must be >= 0, found {count}"))?),
+        None => None,
+    };
+    let (Some(data), Some(ids)) = (c.input(0).dims(), c.input(1).dims()) else {
+        return Ok(vec![PartialShape::unknown()]);
+    };
+    let fits = ids.len() <= data.len() && ids.iter().zip(data).all(|(a, b)| a.is_none() || b.is_none() || a == b);
+    if !fits {
+        return Err(prefix_error(c.input(0), c.input(1)));
+    }
+    Ok(vec![PartialShape::new([count].into_iter().chain(data[ids.len()..].iter().copied()))])
+}
+
+fn prefix_error(data: impl std::fmt::Display, ids: impl std::fmt::Display) -> tensor::Error {
+    invalid!("data.shape = {data} does not start with segment_ids.shape = {ids}")
+}
+
+fn gradient(s: &Scope, g: &Grad<'_>) -> Result<Vec<Option<GradValue>>> {
+    let rows = s.op("GatherV2", &[g.dy[0], g.inputs[1], s.constant(0i32)?])?;
+    Ok(vec![Some(rows.into()), None])
+}
+
+/// Rows that were left out have no part in the result.
+fn unsorted_gradient(s: &Scope, g: &Grad<'_>) -> Result<Vec<Option<GradValue>>> {
+    let ids = g.inputs[1];
+    let zero = s.constant_of(s.dtype(ids)?, 0.0)?;
+    let index = s.op("Maximum", &[ids, zero])?;
+    // Indices of 16 bits choose rows as 32-bit ones.
+    let index =
+        if s.dtype(ids)? == tensor::DType::I16 { super::cast::cast(s, index, tensor::DType::I32)? } else { index };
+    let rows = s.op("GatherV2", &[g.dy[0], index, s.constant(0i32)?])?;
+    let part = s.op("GreaterEqual", &[ids, zero])?;
+    let extra = s.op("Sub", &[s.op("Rank", &[rows])?, s.op("Rank", &[part])?])?;
+    let extra = s.op("ExpandDims", &[extra, s.constant(0i32)?])?;
+    let ones = s.op("Fill", &[extra, s.constant(1i32)?])?;
+    let sizes = s.op("ConcatV2", &[s.op("Shape", &[part])?, ones, s.constant(0i32)?])?;
+    let part = s.op("Reshape", &[part, sizes])?;
+    Ok(vec![Some(s.op("SelectV2", &[part, rows, s.op("ZerosLike", &[rows])?])?.into()), None, None])
+}
+
+/// The number of segments that sorted ids name; an error if they are not sorted or negative.
+pub(crate) fn sorted_segments(ids: &[i64]) -> Result<usize> {
+    if let Some(first) = ids.first()
+        && *first < 0
+    {
+        return Err(invalid!("segment ids must be >= 0, found segment_ids[0] = {first}"));
+    }
+    if let Some(at) = ids.windows(2).position(|pair| pair[1] < pair[0]) {
+        return Err(invalid!("segment ids are not increasing: {} follows {} at {}", ids[at + 1], ids[at], at + 1));
+    }
+    match ids.last() {
+        Some(&last) => usize::try_from(last)
+            .ok()
+            .and_then(|last| last.checked_add(1))
+            .ok_or_else(|| invalid!("segment id {last} is too large")),
+        None => Ok(0),
+    }
+}
+
+/// The shape of `rows` rows like those of `data`.
+pub(crate) fn with_rows(data: &Tensor, rows: usize) -> Result<Shape> {
+    let dims = data.dims().get(1..).unwrap_or_default();
+    Shape::checked([rows as i64].into_iter().chain(dims.iter().map(|&d| d as i64)))
+}
+
+struct SegmentSum;
+impl NumberKernel for SegmentSum {
+    fn compute<T: Number>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+        let (data, ids) = (ctx.input(0), ctx.input(1));
+        if ids.shape().rank() != 1 {
+            return Err(invalid!("segment_ids should be a vector, found shape {}", ids.shape()));
+        }
+        if data.shape().rank() == 0 || data.dims()[0] != ids.num_elements() {
+            return Err(invalid!(
+                "segment_ids should be the same size as dimension 0 of input: {} and {}",
+                ids.shape(),
+                data.shape()
+            ));
+        }
+        let ids = ids.to_i64s()?;
+        let shape = with_rows(data, sorted_segments(&ids)?)?;
+        let row: usize = shape.dims()[1..].iter().product();
+        let mut sums = ctx.allocate::<T>(shape)?;
+
+        sums.fill(T::ZERO);
+        if row > 0 {
+            for (&id, from) in ids.iter().zip(data.as_slice::<T>()?.chunks_exact(row)) {
+                let at = id as usize * row;
+                add_assign(&mut sums[at..at + row], from);
+            }
+        }
+        ctx.set_output(0, sums)
+    }
+}
+
+struct UnsortedSegmentSum;
+impl NumberKernel for UnsortedSegmentSum {
+    fn compute<T: Number>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+        let (data, ids, count) = (ctx.input(0), ctx.input(1), ctx.input(2));
+        if !data.dims().starts_with(ids.dims()) {
+            return Err(prefix_error(data.shape(), ids.shape()));
+        }
+        if count.num_elements() != 1 || !count.shape().is_scalar() {
+            return Err(invalid!("num_segments should be a scalar, not shape {}", count.shape()));
+        }
+        let rows = count.to_i64()?;
+        if rows < 0 {
+            return Err(invalid!("Input num_segments == {rows} must not be negative."));
+        }
+        let tail = &data.dims()[ids.shape().rank()..];
+        let shape = Shape::checked([rows].into_iter().chain(tail.iter().map(|&d| d as i64)))?;
+        let row: usize = tail.iter().product();
+        let ids = ids.to_i64s()?;
+        let mut sums = ctx.allocate::<T>(shape)?;
+
+        linalg::elementwise::fill(ctx.pool(), &mut sums, T::ZERO);
+        if let Some(at) = ids.iter().position(|&id| id >= rows) {
+            return Err(invalid!("segment_ids[{at}] = {} is out of range [0, {rows})", ids[at]));
+        }
+        let sum = unsorted_segment(ctx.pool(), &mut sums, row, &ids, data.as_slice::<T>()?, &add_assign);
+        sum.map_err(|at| invalid!("segment_ids[{at}] = {} is out of range [0, {rows})", ids[at]))?;
+        ctx.set_output(0, sums)
+    }
+}
