@@ -34,6 +34,7 @@ pub enum Value {
 
 impl Value {
     /// Whether the branch was not taken.
+    #[inline]
     pub fn is_dead(&self) -> bool {
         matches!(self, Value::Dead)
     }
@@ -123,6 +124,7 @@ pub struct KernelContext<'a> {
 
 impl<'a> KernelContext<'a> {
     /// For the executor, and for tests that run one kernel.
+    #[inline]
     pub fn new(
         node: &'a Node,
         device: &'a Arc<dyn Device>,
@@ -145,16 +147,19 @@ impl<'a> KernelContext<'a> {
     }
 
     /// The step it belongs to.
+    #[inline]
     pub fn step(&self) -> &'a Arc<StepContext> {
         self.step
     }
 
     /// The frame and iteration it runs in.
+    #[inline]
     pub fn frame(&self) -> (u64, u64) {
         self.frame
     }
 
     /// What to run loops in parallel with.
+    #[inline]
     pub fn pool(&self) -> &'a Pool {
         self.device.pool()
     }
@@ -165,6 +170,7 @@ impl<'a> KernelContext<'a> {
     }
 
     /// The number of inputs.
+    #[inline]
     pub fn num_inputs(&self) -> usize {
         self.inputs.len()
     }
@@ -175,6 +181,7 @@ impl<'a> KernelContext<'a> {
     }
 
     /// An input. The executor has read references where the op wants values, so this is a tensor.
+    #[inline]
     pub fn input(&self, index: usize) -> &Tensor {
         match &self.inputs[index] {
             Value::Tensor(tensor) => tensor,
@@ -193,6 +200,7 @@ impl<'a> KernelContext<'a> {
     }
 
     /// Takes an input away: if nobody else holds it, its memory can become an output.
+    #[inline]
     pub fn take(&mut self, index: usize) -> Tensor {
         match std::mem::take(&mut self.inputs[index]) {
             Value::Tensor(tensor) => tensor,
@@ -206,11 +214,13 @@ impl<'a> KernelContext<'a> {
     }
 
     /// Takes an input to write to: its own memory when nobody else holds it, a copy otherwise.
+    #[inline]
     pub fn take_input<T: Element>(&mut self, index: usize) -> Result<OwnedTensor<T>> {
         self.take(index).into_owned()
     }
 
     /// Takes an input to overwrite completely: its own memory when nobody else holds it, fresh memory otherwise.
+    #[inline]
     pub fn reuse_input<T: Element>(&mut self, index: usize) -> Result<OwnedTensor<T>> {
         if self.input(index).dtype() == T::DTYPE {
             let mut taken = self.take(index);
@@ -230,11 +240,13 @@ impl<'a> KernelContext<'a> {
     }
 
     /// Sets an output.
+    #[inline]
     pub fn set_output(&mut self, index: usize, tensor: impl Into<Tensor>) -> Result<()> {
         self.set_value(index, Value::Tensor(tensor.into()))
     }
 
     /// Sets an output to whatever flows along edges.
+    #[inline]
     pub fn set_value(&mut self, index: usize, value: Value) -> Result<()> {
         self.outputs[index] = value;
         Ok(())

@@ -39,6 +39,7 @@ impl StepContext {
     }
 
     /// Whether the step was told to end; kernels that run for long look at this now and then.
+    #[inline]
     pub fn is_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
     }

@@ -29,7 +29,8 @@ pub fn fuse(graph: Graph, registry: &Registry) -> Result<Graph> {
         map[id.index()] = Some(NodeId(next));
         next += 1;
     }
-    let moved = |o: Output| Output { node: map[o.node.index()].expect("what is used from outside stays"), index: o.index };
+    let moved =
+        |o: Output| Output { node: map[o.node.index()].expect("what is used from outside stays"), index: o.index };
     let mut out = Graph::new();
     out.library = graph.library.clone();
     out.versions = graph.versions.clone();
@@ -39,7 +40,8 @@ pub fn fuse(graph: Graph, registry: &Registry) -> Result<Graph> {
             None => node.clone(),
         };
         copy.inputs.iter_mut().for_each(|i| *i = moved(*i));
-        copy.control_inputs = copy.control_inputs.iter().map(|c| map[c.index()].expect("nobody waits for what is drawn in")).collect();
+        copy.control_inputs =
+            copy.control_inputs.iter().map(|c| map[c.index()].expect("nobody waits for what is drawn in")).collect();
         out.adopt(copy)?;
     }
     Ok(out)
@@ -65,7 +67,8 @@ impl Group {
         };
         let steps: Vec<bytes::Bytes> = self.nodes.iter().map(|n| graph.node(*n).op.name.clone().into()).collect();
         let operands: Vec<i64> = self.nodes.iter().flat_map(|n| &graph.node(*n).inputs).map(operand).collect();
-        let mut control_inputs: Vec<NodeId> = self.nodes.iter().flat_map(|n| graph.node(*n).control_inputs.iter().copied()).collect();
+        let mut control_inputs: Vec<NodeId> =
+            self.nodes.iter().flat_map(|n| graph.node(*n).control_inputs.iter().copied()).collect();
         control_inputs.sort_unstable();
         control_inputs.dedup();
         let op = registry.lookup("_FusedElementwise")?.clone();
@@ -129,7 +132,10 @@ fn find_groups(graph: &Graph) -> Result<Vec<Option<Group>>> {
 }
 
 fn is_fusible(node: &Node) -> bool {
-    node.op.is_elementwise && node.outputs.len() == 1 && node.outputs[0].dtype == DType::F32 && node.outputs[0].shape.rank().is_some_and(|r| r > 0)
+    node.op.is_elementwise
+        && node.outputs.len() == 1
+        && node.outputs[0].dtype == DType::F32
+        && node.outputs[0].shape.rank().is_some_and(|r| r > 0)
 }
 
 fn same_place(a: &Node, b: &Node) -> bool {

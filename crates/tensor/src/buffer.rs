@@ -41,10 +41,15 @@ unsafe impl Sync for Buffer {}
 
 impl Buffer {
     /// A buffer of `len` bytes with arbitrary but initialised contents.
+    #[inline]
     pub(crate) fn new(len: usize) -> Result<Buffer> {
         if len <= INLINE_MAX {
             return Ok(Buffer { len, memory: Memory::Inline(Inline([0; INLINE_MAX])) });
         }
+        Buffer::on_heap(len)
+    }
+
+    fn on_heap(len: usize) -> Result<Buffer> {
         let capacity = capacity_for(len);
         if let Some(start) = recycled(capacity) {
             return Ok(Buffer { len, memory: Memory::Heap { start, capacity } });
@@ -70,10 +75,12 @@ impl Buffer {
         Ok(buffer)
     }
 
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
+    #[inline]
     fn start(&self) -> *const u8 {
         match &self.memory {
             Memory::Inline(bytes) => bytes.0.as_ptr(),
@@ -81,6 +88,7 @@ impl Buffer {
         }
     }
 
+    #[inline]
     fn start_mut(&mut self) -> *mut u8 {
         match &mut self.memory {
             Memory::Inline(bytes) => bytes.0.as_mut_ptr(),
@@ -88,11 +96,13 @@ impl Buffer {
         }
     }
 
+    #[inline]
     pub(crate) fn as_bytes(&self) -> &[u8] {
         // SAFETY: `start` is valid for `len` initialised bytes for as long as `self` is borrowed.
         unsafe { std::slice::from_raw_parts(self.start(), self.len) }
     }
 
+    #[inline]
     pub(crate) fn as_bytes_mut(&mut self) -> &mut [u8] {
         let (start, len) = (self.start_mut(), self.len);
         // SAFETY: as in `as_bytes`, and the borrow is unique.
@@ -100,23 +110,27 @@ impl Buffer {
     }
 
     /// The bytes as elements. The caller knows that the buffer holds elements of this type.
+    #[inline]
     pub(crate) fn as_elements<T: Element>(&self) -> &[T] {
         // SAFETY: memory is aligned to at least 16 bytes (all that an Element needs when inline, 64 otherwise),
         // initialised, and every pattern a tensor of this DTYPE holds is a valid T (contract of Element).
         unsafe { std::slice::from_raw_parts(self.start().cast(), self.len / size_of::<T>()) }
     }
 
+    #[inline]
     pub(crate) fn as_elements_mut<T: Element>(&mut self) -> &mut [T] {
         let (start, len) = (self.start_mut(), self.len);
         // SAFETY: as in `as_elements`, and the borrow is unique.
         unsafe { std::slice::from_raw_parts_mut(start.cast(), len / size_of::<T>()) }
     }
 
+    #[inline]
     pub(crate) fn as_words<W: Word>(&self) -> &[W] {
         // SAFETY: aligned to 16 bytes at least, initialised, and a Word is valid for every bit pattern.
         unsafe { std::slice::from_raw_parts(self.start().cast(), self.len / size_of::<W>()) }
     }
 
+    #[inline]
     pub(crate) fn as_words_mut<W: Word>(&mut self) -> &mut [W] {
         let (start, len) = (self.start_mut(), self.len);
         // SAFETY: as in `as_words`, and the borrow is unique. Writers move whole elements, so a bool stays 0 or 1.
@@ -125,13 +139,18 @@ impl Buffer {
 }
 
 impl Drop for Buffer {
+    #[inline]
     fn drop(&mut self) {
-        if let Memory::Heap { start, capacity } = self.memory
-            && !recycle(start, capacity)
-        {
-            // SAFETY: allocated by `new` with exactly this layout.
-            unsafe { dealloc(start.as_ptr(), Layout::from_size_align_unchecked(capacity, ALIGN)) };
+        if let Memory::Heap { start, capacity } = self.memory {
+            release(start, capacity);
         }
+    }
+}
+
+fn release(start: NonNull<u8>, capacity: usize) {
+    if !recycle(start, capacity) {
+        // SAFETY: allocated by `on_heap` with exactly this layout.
+        unsafe { dealloc(start.as_ptr(), Layout::from_size_align_unchecked(capacity, ALIGN)) };
     }
 }
 

@@ -12,6 +12,7 @@ pub struct Shape {
 
 impl Shape {
     /// The shape of a single value.
+    #[inline]
     pub fn scalar() -> Shape {
         Shape::default()
     }
@@ -38,21 +39,25 @@ impl Shape {
     }
 
     /// The sizes.
+    #[inline]
     pub fn dims(&self) -> &[usize] {
         &self.dims
     }
 
     /// The number of dimensions.
+    #[inline]
     pub fn rank(&self) -> usize {
         self.dims.len()
     }
 
     /// The number of elements: the product of the sizes.
+    #[inline]
     pub fn num_elements(&self) -> usize {
         self.dims.iter().product()
     }
 
     /// Whether this is the shape of a single value.
+    #[inline]
     pub fn is_scalar(&self) -> bool {
         self.dims.is_empty()
     }

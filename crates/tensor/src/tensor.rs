@@ -76,6 +76,7 @@ impl Tensor {
     }
 
     /// A tensor of a single value.
+    #[inline]
     pub fn scalar<T: Element>(value: T) -> Tensor {
         Tensor::from_slice(Shape::scalar(), &[value]).expect("a scalar lives inline")
     }
@@ -154,21 +155,25 @@ impl Tensor {
     }
 
     /// The type of the elements.
+    #[inline]
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
     /// The sizes of the dimensions.
+    #[inline]
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
     /// The sizes of the dimensions, as a slice.
+    #[inline]
     pub fn dims(&self) -> &[usize] {
         self.shape.dims()
     }
 
     /// The number of elements.
+    #[inline]
     pub fn num_elements(&self) -> usize {
         self.shape.num_elements()
     }
@@ -184,6 +189,7 @@ impl Tensor {
     }
 
     /// The elements, if they are of this type.
+    #[inline]
     pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
         match &*self.data {
             Storage::Plain(buffer) if self.dtype == T::DTYPE => Ok(buffer.as_elements()),
@@ -197,6 +203,7 @@ impl Tensor {
     }
 
     /// The single element of a tensor that has just one.
+    #[inline]
     pub fn item<T: Element>(&self) -> Result<T> {
         match self.as_slice::<T>()? {
             [value] => Ok(*value),
@@ -293,8 +300,22 @@ impl Tensor {
     }
 
     /// Whether nobody else holds this memory, so that taking it costs no copy.
+    #[inline]
     pub fn is_unique(&mut self) -> bool {
-        Arc::get_mut(&mut self.data).is_some()
+        self.unique_storage().is_some()
+    }
+
+    /// The storage to write to, if nobody else holds it.
+    #[inline]
+    fn unique_storage(&mut self) -> Option<&mut Storage> {
+        if Arc::strong_count(&self.data) != 1 {
+            return None;
+        }
+        // What another holder read before it let go happened before what is written now.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+        // SAFETY: the count is one, `self` is borrowed uniquely, and no weak reference to a tensor's storage is ever
+        // made, so nobody else can reach it. This is `Arc::get_mut` without its lock on weak references.
+        Some(unsafe { &mut *Arc::as_ptr(&self.data).cast_mut() })
     }
 
     /// Whether both are the same memory.
@@ -303,6 +324,7 @@ impl Tensor {
     }
 
     /// The elements to write to: this very memory if nobody else holds it, a copy otherwise.
+    #[inline]
     pub fn into_owned<T: Element>(mut self) -> Result<OwnedTensor<T>> {
         if self.dtype != T::DTYPE {
             return Err(self.wrong_type(T::DTYPE));
@@ -317,9 +339,10 @@ impl Tensor {
             return Err(self.wrong_type(T::DTYPE));
         }
         self.make_unique()?;
-        match Arc::get_mut(&mut self.data) {
+        let dtype = self.dtype;
+        match self.unique_storage() {
             Some(Storage::Plain(buffer)) => Ok(buffer.as_elements_mut()),
-            _ => Err(internal!("a tensor of {} has no plain memory", self.dtype)),
+            _ => Err(internal!("a tensor of {dtype} has no plain memory")),
         }
     }
 
@@ -329,32 +352,36 @@ impl Tensor {
             return Err(internal!("a tensor of {} was written as words of {} bytes", self.dtype, size_of::<W>()));
         }
         self.make_unique()?;
-        match Arc::get_mut(&mut self.data) {
+        let dtype = self.dtype;
+        match self.unique_storage() {
             Some(Storage::Plain(buffer)) => Ok(buffer.as_words_mut()),
-            _ => Err(internal!("a tensor of {} has no plain memory", self.dtype)),
+            _ => Err(internal!("a tensor of {dtype} has no plain memory")),
         }
     }
 
     /// The strings to write to in place, copied first if somebody else holds them.
     pub fn as_mut_strings(&mut self) -> Result<&mut [Bytes]> {
         let wrong = self.wrong_type(DType::String);
-        if Arc::get_mut(&mut self.data).is_none() {
+        if !self.is_unique() {
             self.data = Arc::new(Storage::Strings(self.as_strings()?.to_vec()));
         }
-        match Arc::get_mut(&mut self.data) {
+        match self.unique_storage() {
             Some(Storage::Strings(values)) => Ok(values),
             _ => Err(wrong),
         }
     }
 
     /// Copies plain memory that somebody else holds too.
+    #[inline]
     fn make_unique(&mut self) -> Result<()> {
-        if Arc::get_mut(&mut self.data).is_none() {
-            let bytes = self.as_bytes()?;
-            let mut buffer = Buffer::new(bytes.len())?;
-            buffer.as_bytes_mut().copy_from_slice(bytes);
-            self.data = Arc::new(Storage::Plain(buffer));
-        }
+        if self.is_unique() { Ok(()) } else { self.copy_storage() }
+    }
+
+    fn copy_storage(&mut self) -> Result<()> {
+        let bytes = self.as_bytes()?;
+        let mut buffer = Buffer::new(bytes.len())?;
+        buffer.as_bytes_mut().copy_from_slice(bytes);
+        self.data = Arc::new(Storage::Plain(buffer));
         Ok(())
     }
 
@@ -413,17 +440,20 @@ impl<T: Element> OwnedTensor<T> {
     }
 
     /// The sizes of the dimensions.
+    #[inline]
     pub fn shape(&self) -> &Shape {
         &self.tensor.shape
     }
 
     /// Shared from now on.
+    #[inline]
     pub fn into_tensor(self) -> Tensor {
         self.tensor
     }
 }
 
 impl<T: Element> From<OwnedTensor<T>> for Tensor {
+    #[inline]
     fn from(owned: OwnedTensor<T>) -> Tensor {
         owned.tensor
     }
@@ -431,6 +461,7 @@ impl<T: Element> From<OwnedTensor<T>> for Tensor {
 
 impl<T: Element> Deref for OwnedTensor<T> {
     type Target = [T];
+    #[inline]
     fn deref(&self) -> &[T] {
         match &*self.tensor.data {
             Storage::Plain(buffer) => buffer.as_elements(),
@@ -440,8 +471,9 @@ impl<T: Element> Deref for OwnedTensor<T> {
 }
 
 impl<T: Element> DerefMut for OwnedTensor<T> {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [T] {
-        match Arc::get_mut(&mut self.tensor.data) {
+        match self.tensor.unique_storage() {
             Some(Storage::Plain(buffer)) => buffer.as_elements_mut(),
             _ => unreachable!("an owned tensor is plain memory that nobody else holds"),
         }
@@ -449,6 +481,7 @@ impl<T: Element> DerefMut for OwnedTensor<T> {
 }
 
 impl<T: Element> From<T> for Tensor {
+    #[inline]
     fn from(value: T) -> Tensor {
         Tensor::scalar(value)
     }

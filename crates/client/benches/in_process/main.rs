@@ -6,7 +6,7 @@
 //! cargo bench -p ferroflow --bench in_process -- matmul                        # only what contains the word
 //! ```
 //!
-//! Each workload is a graph built here. TensorFlow gets the very same graph through `tensorflow.py` beside this file
+//! Each workload is a graph built here. TensorFlow gets the very same graph through `their_side.py` beside this file
 //! and is timed in the same run, in turns with ours, because the machine may be shared. Where a workload repeats one op,
 //! the copies wait for each other, and TensorFlow's graph rewriting is off so that it runs them all.
 
@@ -29,10 +29,11 @@ fn main() -> Result<()> {
     let only: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let mut tensorflow = TensorFlow::start();
     println!("{:<34} {:>14} {:>14} {:>7} {:>7}", "workload", "ours", "TensorFlow", "ratio", "wanted");
-    for workload in workloads::all()? {
-        if !only.is_empty() && !only.iter().any(|o| workload.name.contains(o.as_str())) {
+    for (name, build) in workloads::all() {
+        if !only.is_empty() && !only.iter().any(|o| name.contains(o.as_str())) {
             continue;
         }
+        let workload = build()?;
         let ours = Ours::start(&workload)?;
         if let Some(tensorflow) = &mut tensorflow {
             tensorflow.load(&workload);
@@ -54,7 +55,6 @@ fn report(workload: &Workload, mine: f64, theirs: Option<f64>) {
         let each = seconds / workload.repeats as f64;
         match workload.unit {
             Unit::Rate(name) => format!("{:.1} {name}", workload.work / each / 1e9),
-            Unit::PerSecond(name) => format!("{:.0} {name}", workload.work / each),
             Unit::Nanos => format!("{:.0} ns", each * 1e9),
             Unit::Micros => format!("{:.1} µs", each * 1e6),
         }
@@ -134,7 +134,7 @@ struct TensorFlow {
 impl TensorFlow {
     fn start() -> Option<TensorFlow> {
         let python = std::env::var("TF_PYTHON").ok()?;
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/in_process/tensorflow.py");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/in_process/their_side.py");
         let mut child = Command::new(python).arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("TF_PYTHON runs");
         let (input, output) = (child.stdin.take()?, BufReader::new(child.stdout.take()?));
         Some(TensorFlow { child, input, output })

@@ -9,8 +9,6 @@ use tensor::{DType, PartialShape, Result, Tensor};
 pub enum Unit {
     /// Work per second in billions.
     Rate(&'static str),
-    /// Work per second.
-    PerSecond(&'static str),
     /// Time per repetition.
     Nanos,
     /// Time per repetition.
@@ -109,54 +107,70 @@ impl Build {
     }
 }
 
+/// A workload's name, and how to build it.
+pub type Recipe = (&'static str, Box<dyn Fn() -> Result<Workload>>);
+
 /// Every workload, in the order of the table.
-pub fn all() -> Result<Vec<Workload>> {
-    let mut list = vec![null_run()?, chain_of_adds()?, independent_adds()?, while_loop()?];
-    for (name, m, k, n, repeats, wanted) in [
-        ("matmul 100x784x100", 100, 784, 100, 50, "1.3"),
-        ("matmul 256x256x256", 256, 256, 256, 25, "1.0"),
-        ("matmul 1024x1024x1024", 1024, 1024, 1024, 2, "1.0"),
-        ("matmul 2048x2048x2048", 2048, 2048, 2048, 1, "0.9"),
-    ] {
-        list.push(matmul(name, m, k, n, repeats, wanted)?);
+pub fn all() -> Vec<Recipe> {
+    fn recipe(name: &'static str, build: impl Fn(&'static str) -> Result<Workload> + 'static) -> Recipe {
+        (name, Box::new(move || build(name)))
     }
-    list.push(relu_mul_add()?);
-    list.push(softmax_cross_entropy()?);
-    list.push(random_normal()?);
-    for kind in ["forward", "grad_input", "grad_filter"] {
-        list.push(conv([32, 28, 32, 64, 5], kind)?);
-        list.push(conv([32, 56, 64, 64, 3], kind)?);
-    }
-    list.push(max_pool(false)?);
-    list.push(max_pool(true)?);
-    list.push(apply_sgd()?);
-    list.push(apply_adam()?);
-    list.push(unary("tanh 1M", "Tanh", &[1 << 20])?);
-    list.push(unary("softmax 1024x1000", "Softmax", &[1024, 1000])?);
-    list.push(reduce_sum()?);
-    list.push(transpose()?);
-    Ok(list)
+    vec![
+        recipe("null run", null_run),
+        recipe("1000 dependent scalar adds", chain_of_adds),
+        recipe("1000 independent scalar adds", independent_adds),
+        recipe("while_loop, 10000 iterations", while_loop),
+        recipe("matmul 100x784x100", |name| matmul(name, [100, 784, 100], 50, "1.3")),
+        recipe("matmul 256x256x256", |name| matmul(name, [256, 256, 256], 25, "1.0")),
+        recipe("matmul 1024x1024x1024", |name| matmul(name, [1024, 1024, 1024], 2, "1.0")),
+        recipe("matmul 2048x2048x2048", |name| matmul(name, [2048, 2048, 2048], 1, "0.9")),
+        recipe("relu(a*b+c) 1M", relu_mul_add),
+        recipe("softmax cross-entropy 1024x1000", softmax_cross_entropy),
+        recipe("random normal 1M", random_normal),
+        recipe("conv 5x5 28x28x32->64", |name| conv(name, [32, 28, 32, 64, 5], Conv::Forward)),
+        recipe("conv 5x5 28x28x32->64 d input", |name| conv(name, [32, 28, 32, 64, 5], Conv::GradInput)),
+        recipe("conv 5x5 28x28x32->64 d filter", |name| conv(name, [32, 28, 32, 64, 5], Conv::GradFilter)),
+        recipe("conv 3x3 56x56x64->64", |name| conv(name, [32, 56, 64, 64, 3], Conv::Forward)),
+        recipe("conv 3x3 56x56x64->64 d input", |name| conv(name, [32, 56, 64, 64, 3], Conv::GradInput)),
+        recipe("conv 3x3 56x56x64->64 d filter", |name| conv(name, [32, 56, 64, 64, 3], Conv::GradFilter)),
+        recipe("max pool 2x2 32x28x28x64", |name| max_pool(name, false)),
+        recipe("max pool 2x2 gradient", |name| max_pool(name, true)),
+        recipe("SGD apply 10M", apply_sgd),
+        recipe("Adam apply 10M", apply_adam),
+        recipe("tanh 1M", |name| unary(name, "Tanh", &[1 << 20])),
+        recipe("softmax 1024x1000", |name| unary(name, "Softmax", &[1024, 1000])),
+        recipe("reduce_sum axis 0 1024x1024", reduce_sum),
+        recipe("transpose 1024x1024", transpose),
+    ]
 }
 
-fn null_run() -> Result<Workload> {
+/// Which of a convolution's three computations.
+#[derive(Clone, Copy)]
+enum Conv {
+    Forward,
+    GradInput,
+    GradFilter,
+}
+
+fn null_run(name: &'static str) -> Result<Workload> {
     let b = Build::new();
     let node = b.s.node("NoOp").name("nothing").build()?;
-    b.finish("null run", node, 1, 1.0, Unit::Micros, "10 µs")
+    b.finish(name, node, 1, 1.0, Unit::Micros, "10 µs")
 }
 
-fn chain_of_adds() -> Result<Workload> {
+fn chain_of_adds(name: &'static str) -> Result<Workload> {
     let mut b = Build::new();
     let (x, one) = (b.variable(&[])?, b.variable(&[])?);
     let (mut y, one) = (b.read(x)?, b.read(one)?);
     for _ in 0..1000 {
         y = b.s.op("AddV2", &[y, one])?;
     }
-    let mut workload = b.finish("1000 dependent scalar adds", y.node, 1000, 1.0, Unit::Nanos, "120 ns")?;
+    let mut workload = b.finish(name, y.node, 1000, 1.0, Unit::Nanos, "120 ns")?;
     workload.optimized = false;
     Ok(workload)
 }
 
-fn independent_adds() -> Result<Workload> {
+fn independent_adds(name: &'static str) -> Result<Workload> {
     let mut b = Build::new();
     let (x, one) = (b.variable(&[])?, b.variable(&[])?);
     let (x, one) = (b.read(x)?, b.read(one)?);
@@ -165,13 +179,13 @@ fn independent_adds() -> Result<Workload> {
         all = all.control(b.s.op("AddV2", &[x, one])?.node);
     }
     let node = all.build()?;
-    let mut workload = b.finish("1000 independent scalar adds", node, 1000, 1.0, Unit::Nanos, "200 ns")?;
+    let mut workload = b.finish(name, node, 1000, 1.0, Unit::Nanos, "200 ns")?;
     workload.optimized = false;
     Ok(workload)
 }
 
 /// Counts to 10,000 with a second loop variable beside the counter.
-fn while_loop() -> Result<Workload> {
+fn while_loop(name: &'static str) -> Result<Workload> {
     const COUNT: i32 = 10_000;
     let b = Build::new();
     let s = &b.s;
@@ -193,10 +207,10 @@ fn while_loop() -> Result<Workload> {
     s.edit_graph(|g| g.set_input(i.node, 1, next_i).and_then(|()| g.set_input(x.node, 1, next_x)))?;
     let (exit, other) = (s.op("Exit", &[switch_i.into()])?, s.op("Exit", &[switch_x.into()])?);
     let node = s.node("NoOp").name("done").control(exit.node).control(other.node).build()?;
-    b.finish("while_loop, 10000 iterations", node, COUNT as usize, 1.0, Unit::Nanos, "1000 ns")
+    b.finish(name, node, COUNT as usize, 1.0, Unit::Nanos, "1000 ns")
 }
 
-fn matmul(name: &'static str, m: usize, k: usize, n: usize, repeats: usize, wanted: &'static str) -> Result<Workload> {
+fn matmul(name: &'static str, [m, k, n]: [usize; 3], repeats: usize, wanted: &'static str) -> Result<Workload> {
     let mut b = Build::new();
     let (x, y) = (b.variable(&[m, k])?, b.variable(&[k, n])?);
     let (x, y) = (b.read(x)?, b.read(y)?);
@@ -204,16 +218,16 @@ fn matmul(name: &'static str, m: usize, k: usize, n: usize, repeats: usize, want
     b.finish(name, node, repeats, 2.0 * (m * k * n) as f64, Unit::Rate("GFLOP/s"), wanted)
 }
 
-fn relu_mul_add() -> Result<Workload> {
+fn relu_mul_add(name: &'static str) -> Result<Workload> {
     const N: usize = 1 << 20;
     let mut b = Build::new();
     let (x, y, z) = (b.variable(&[N])?, b.variable(&[N])?, b.variable(&[N])?);
     let (x, y, z) = (b.read(x)?, b.read(y)?, b.read(z)?);
     let node = b.repeat(10, |s| s.op("Relu", &[s.op("AddV2", &[s.op("Mul", &[x, y])?, z])?]))?;
-    b.finish("relu(a*b+c) 1M", node, 10, N as f64, Unit::Rate("Gelem/s"), "2.0")
+    b.finish(name, node, 10, N as f64, Unit::Rate("Gelem/s"), "2.0")
 }
 
-fn softmax_cross_entropy() -> Result<Workload> {
+fn softmax_cross_entropy(name: &'static str) -> Result<Workload> {
     let mut b = Build::new();
     let logits = b.variable(&[1024, 1000])?;
     let labels = b.s.constant(Tensor::from_vec([1, 1000], vec![0.001f32; 1000])?)?;
@@ -221,18 +235,18 @@ fn softmax_cross_entropy() -> Result<Workload> {
     let labels = b.variable_from(labels, &[1024, 1000])?;
     let (logits, labels) = (b.read(logits)?, b.read(labels)?);
     let node = b.repeat(5, |s| s.op("SoftmaxCrossEntropyWithLogits", &[logits, labels]))?;
-    b.finish("softmax cross-entropy 1024x1000", node, 5, 1024e3, Unit::Rate("Gelem/s"), "2.0")
+    b.finish(name, node, 5, 1024e3, Unit::Rate("Gelem/s"), "2.0")
 }
 
-fn random_normal() -> Result<Workload> {
+fn random_normal(name: &'static str) -> Result<Workload> {
     const N: i32 = 1 << 20;
     let b = Build::new();
     let shape = b.s.constant([N])?;
     let node = b.repeat(5, |s| s.node("RandomStandardNormal").input(shape).attr("dtype", DType::F32).output())?;
-    b.finish("random normal 1M", node, 5, N as f64, Unit::Rate("Gelem/s"), "2.0")
+    b.finish(name, node, 5, N as f64, Unit::Rate("Gelem/s"), "2.0")
 }
 
-fn conv([batch, size, from, to, kernel]: [usize; 5], kind: &'static str) -> Result<Workload> {
+fn conv(name: &'static str, [batch, size, from, to, kernel]: [usize; 5], kind: Conv) -> Result<Workload> {
     let mut b = Build::new();
     let (x, w) = (b.variable(&[batch, size, size, from])?, b.variable(&[kernel, kernel, from, to])?);
     let dy = b.variable(&[batch, size, size, to])?;
@@ -241,36 +255,28 @@ fn conv([batch, size, from, to, kernel]: [usize; 5], kind: &'static str) -> Resu
     let (x_sizes, w_sizes) = (sizes([batch, size, size, from])?, sizes([kernel, kernel, from, to])?);
     let node = b.repeat(1, |s| {
         let node = match kind {
-            "forward" => s.node("Conv2D").inputs(&[x, w]),
-            "grad_input" => s.node("Conv2DBackpropInput").inputs(&[x_sizes, w, dy]),
-            _ => s.node("Conv2DBackpropFilter").inputs(&[x, w_sizes, dy]),
+            Conv::Forward => s.node("Conv2D").inputs(&[x, w]),
+            Conv::GradInput => s.node("Conv2DBackpropInput").inputs(&[x_sizes, w, dy]),
+            Conv::GradFilter => s.node("Conv2DBackpropFilter").inputs(&[x, w_sizes, dy]),
         };
         node.attr("strides", vec![1i64; 4]).attr("padding", "SAME").output()
     })?;
     let work = 2.0 * (batch * size * size * from * to * kernel * kernel) as f64;
-    let name = match (kind, kernel) {
-        ("forward", 5) => "conv 5x5 28x28x32->64",
-        ("grad_input", 5) => "conv 5x5 28x28x32->64 d input",
-        (_, 5) => "conv 5x5 28x28x32->64 d filter",
-        ("forward", _) => "conv 3x3 56x56x64->64",
-        ("grad_input", _) => "conv 3x3 56x56x64->64 d input",
-        _ => "conv 3x3 56x56x64->64 d filter",
-    };
     b.finish(name, node, 1, work, Unit::Rate("GFLOP/s"), "0.8")
 }
 
-fn max_pool(gradient: bool) -> Result<Workload> {
+fn max_pool(name: &'static str, gradient: bool) -> Result<Workload> {
     let mut b = Build::new();
     let (x, dy) = (b.variable(&[32, 28, 28, 64])?, b.variable(&[32, 14, 14, 64])?);
     let (x, dy) = (b.read(x)?, b.read(dy)?);
     let pooling = |n: framework::scope::NodeBuilder<'_>| {
         n.attr("ksize", vec![1i64, 2, 2, 1]).attr("strides", vec![1i64, 2, 2, 1]).attr("padding", "SAME").output()
     };
-    let (name, node) = if gradient {
+    let node = if gradient {
         let y = pooling(b.s.node("MaxPool").input(x))?;
-        ("max pool 2x2 gradient", b.repeat(4, |s| pooling(s.node("MaxPoolGrad").inputs(&[x, y, dy])))?)
+        b.repeat(4, |s| pooling(s.node("MaxPoolGrad").inputs(&[x, y, dy])))?
     } else {
-        ("max pool 2x2 32x28x28x64", b.repeat(4, |s| pooling(s.node("MaxPool").input(x)))?)
+        b.repeat(4, |s| pooling(s.node("MaxPool").input(x)))?
     };
     b.finish(name, node, 4, (32 * 28 * 28 * 64) as f64, Unit::Rate("Gelem/s"), "1.0")
 }
@@ -282,22 +288,22 @@ fn zeros(b: &mut Build) -> Result<Output> {
     b.variable_from(start, &[PARAMETERS])
 }
 
-fn apply_sgd() -> Result<Workload> {
+fn apply_sgd(name: &'static str) -> Result<Workload> {
     let mut b = Build::new();
     let (v, g) = (zeros(&mut b)?, zeros(&mut b)?);
     let (g, rate) = (b.read(g)?, b.s.constant(0.01f32)?);
     let node = b.repeat(2, |s| s.op("ApplyGradientDescent", &[v, rate, g]))?;
-    b.finish("SGD apply 10M", node, 2, PARAMETERS as f64, Unit::Rate("Gparam/s"), "1.0")
+    b.finish(name, node, 2, PARAMETERS as f64, Unit::Rate("Gparam/s"), "1.0")
 }
 
-fn apply_adam() -> Result<Workload> {
+fn apply_adam(name: &'static str) -> Result<Workload> {
     let mut b = Build::new();
     let (v, m, u, g) = (zeros(&mut b)?, zeros(&mut b)?, zeros(&mut b)?, zeros(&mut b)?);
     let g = b.read(g)?;
     let scalars = [0.9f32, 0.999, 0.001, 0.9, 0.999, 1e-8].map(|x| b.s.constant(x));
     let scalars: Vec<Output> = scalars.into_iter().collect::<Result<_>>()?;
     let node = b.repeat(2, |s| s.node("ApplyAdam").inputs(&[v, m, u]).inputs(&scalars).input(g).output())?;
-    b.finish("Adam apply 10M", node, 2, PARAMETERS as f64, Unit::Rate("Gparam/s"), "1.0")
+    b.finish(name, node, 2, PARAMETERS as f64, Unit::Rate("Gparam/s"), "1.0")
 }
 
 fn unary(name: &'static str, op: &str, dims: &[usize]) -> Result<Workload> {
@@ -308,18 +314,18 @@ fn unary(name: &'static str, op: &str, dims: &[usize]) -> Result<Workload> {
     b.finish(name, node, 10, dims.iter().product::<usize>() as f64, Unit::Rate("Gelem/s"), "-")
 }
 
-fn reduce_sum() -> Result<Workload> {
+fn reduce_sum(name: &'static str) -> Result<Workload> {
     let mut b = Build::new();
     let x = b.variable(&[1024, 1024])?;
     let (x, axes) = (b.read(x)?, b.s.constant([0i32])?);
     let node = b.repeat(10, |s| s.op("Sum", &[x, axes]))?;
-    b.finish("reduce_sum axis 0 1024x1024", node, 10, (1 << 20) as f64, Unit::Rate("Gelem/s"), "-")
+    b.finish(name, node, 10, (1 << 20) as f64, Unit::Rate("Gelem/s"), "-")
 }
 
-fn transpose() -> Result<Workload> {
+fn transpose(name: &'static str) -> Result<Workload> {
     let mut b = Build::new();
     let x = b.variable(&[1024, 1024])?;
     let (x, order) = (b.read(x)?, b.s.constant([1i32, 0])?);
     let node = b.repeat(10, |s| s.op("Transpose", &[x, order]))?;
-    b.finish("transpose 1024x1024", node, 10, (1 << 20) as f64, Unit::Rate("Gelem/s"), "-")
+    b.finish(name, node, 10, (1 << 20) as f64, Unit::Rate("Gelem/s"), "-")
 }

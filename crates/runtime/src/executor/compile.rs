@@ -47,12 +47,32 @@ pub(super) enum Work {
     NextIteration,
 }
 
-/// Where one output goes. The last edge of an output may take the value instead of copying the reference.
+/// Where one output goes, with all that handing it over needs to know of the consumer. The last edge of an output may
+/// take the value instead of copying the reference.
 pub(super) struct Edge {
     pub output: u32,
-    pub node: u32,
     pub slot: u32,
     pub is_last: bool,
+    pub to: Consumer,
+}
+
+/// Who waits for a value or an end.
+#[derive(Clone, Copy)]
+pub(super) struct Consumer {
+    pub node: u32,
+    pub counter: u32,
+    pub arrival: Arrival,
+}
+
+/// What an arrival at a node does.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Arrival {
+    /// Makes it ready: it has no other input.
+    Only,
+    /// Counts it down.
+    Counts,
+    /// Is up to the merge.
+    Merges,
 }
 
 /// How an input that comes from a variable is treated.
@@ -69,7 +89,7 @@ pub(super) enum Reading {
 }
 
 pub(super) struct PlanNode {
-    pub node: Node,
+    pub node: Box<Node>,
     pub work: Work,
     /// The frame it runs in.
     pub frame: u32,
@@ -84,7 +104,7 @@ pub(super) struct PlanNode {
     /// For a merge: data inputs that arrive in iteration 0, and those that arrive in later ones.
     pub merge_inputs: (u32, u32),
     pub edges: Box<[Edge]>,
-    pub controls: Box<[u32]>,
+    pub controls: Box<[Consumer]>,
     /// How each input is read; empty if none comes from a variable.
     pub readings: Box<[Reading]>,
     pub control_flow: ControlFlow,
@@ -244,7 +264,7 @@ fn plan_node(
         merge_inputs: (data - back, back),
         edges: Box::default(),
         controls: Box::default(),
-        node: node.clone(),
+        node: Box::new(node.clone()),
         work,
     })
 }
@@ -276,15 +296,21 @@ fn readings(graph: &Graph, node: &Node) -> Result<Box<[Reading]>> {
 /// Fills in where each node's outputs and its end are awaited.
 fn connect(graph: &Graph, nodes: &mut [PlanNode]) {
     let mut edges: Vec<Vec<Edge>> = nodes.iter().map(|_| Vec::new()).collect();
-    let mut controls: Vec<Vec<u32>> = nodes.iter().map(|_| Vec::new()).collect();
+    let mut controls: Vec<Vec<Consumer>> = nodes.iter().map(|_| Vec::new()).collect();
     for (id, node) in graph.nodes() {
-        let first_slot = nodes[id.index()].first_slot;
+        let planned = &nodes[id.index()];
+        let arrival = match (&planned.work, planned.start) {
+            (Work::Merge, _) => Arrival::Merges,
+            (_, 1) => Arrival::Only,
+            _ => Arrival::Counts,
+        };
+        let to = Consumer { node: id.0, counter: planned.counter, arrival };
         for (i, input) in node.inputs.iter().enumerate() {
-            let edge = Edge { output: input.index, node: id.0, slot: first_slot + i as u32, is_last: false };
-            edges[input.node.index()].push(edge);
+            let slot = planned.first_slot + i as u32;
+            edges[input.node.index()].push(Edge { output: input.index, slot, is_last: false, to });
         }
         for control in &node.control_inputs {
-            controls[control.index()].push(id.0);
+            controls[control.index()].push(to);
         }
     }
     for ((node, mut edges), controls) in nodes.iter_mut().zip(edges).zip(controls) {

@@ -5,9 +5,9 @@
 //! is ready or running; a frame is over when all values have entered and no iteration is left, and then its exits that
 //! never passed a value are dead.
 
-use super::compile::{Plan, PlanNode, Work};
+use super::compile::{Arrival, Consumer, Plan, PlanNode, Work};
 use super::slots::Slots;
-use super::step::{Local, MERGE_DEAD_ONE, MERGE_LIVE, Step};
+use super::step::{DEAD, Local, MERGE_DEAD_ONE, MERGE_LIVE, Step};
 use framework::Value;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -64,6 +64,17 @@ impl Iteration {
     /// The frame's id and the iteration's number, as keys have them.
     pub(super) fn frame_id(&self) -> (u64, u64) {
         self.frame.as_ref().map_or((0, 0), |f| (f.id, self.index))
+    }
+
+    /// An input arrives at a node that is not a merge; whether that makes it ready.
+    #[inline]
+    pub(super) fn count_down(&self, at: Consumer, is_dead: bool) -> bool {
+        let counter = &self.counters[at.counter as usize];
+        if is_dead {
+            counter.fetch_or(DEAD, Ordering::Relaxed);
+        }
+        // Nobody else counts at a node with one input.
+        at.arrival == Arrival::Only || counter.fetch_sub(1, Ordering::AcqRel) & !DEAD == 1
     }
 
     /// A data input arrives at a merge: the first live one counts and is kept; the others are let go of.

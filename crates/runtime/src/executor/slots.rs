@@ -20,6 +20,7 @@ impl Slots {
     ///
     /// # Safety
     /// The caller is the slot's one producer in this iteration and has not yet counted its node down.
+    #[inline]
     pub(super) unsafe fn put(&self, slot: u32, value: Value) {
         // SAFETY: nobody else looks at the slot before the node is counted down.
         unsafe { *self.0[slot as usize].get() = value };
@@ -30,6 +31,7 @@ impl Slots {
     /// # Safety
     /// The node's counter reached zero and the caller is the one that runs it, once.
     #[allow(clippy::mut_from_ref)]
+    #[inline]
     pub(super) unsafe fn inputs(&self, first: u32, count: u32) -> &mut [Value] {
         let range = &self.0[first as usize..(first + count) as usize];
         // SAFETY: all producers have counted down, and only the running node uses its own slots. UnsafeCell<Value>

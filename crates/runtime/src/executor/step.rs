@@ -3,7 +3,7 @@
 //! A thread that works on a step holds a token, and so does each node that waits; the step is over when the last
 //! token is given back. Nothing else counts nodes outside of loops.
 
-use super::compile::{Plan, PlanNode, Reading, Work};
+use super::compile::{Arrival, Plan, PlanNode, Reading, Work};
 use super::frame::{Frame, Iteration};
 use framework::step::NodeTimes;
 use framework::{BoxFuture, BuiltKernel, ControlFlow, KernelContext, Outputs, StepContext, Value};
@@ -74,7 +74,7 @@ pub(super) struct Step {
     pub(super) plan: Arc<Plan>,
     pub(super) context: Arc<StepContext>,
     /// Everything outside of loops; frames refer to it without holding it.
-    root: Arc<Iteration>,
+    _root: Arc<Iteration>,
     tokens: AtomicUsize,
     finished: AtomicBool,
     waker: Mutex<Option<Waker>>,
@@ -104,7 +104,7 @@ impl Step {
         let step = Arc::new(Step {
             plan,
             context,
-            root: root.clone(),
+            _root: root.clone(),
             tokens: AtomicUsize::new(1),
             finished: AtomicBool::new(false),
             waker: Mutex::new(None),
@@ -201,7 +201,7 @@ impl Step {
             _ => counter & DEAD != 0,
         };
         if is_dead && node.control_flow != ControlFlow::Send {
-            inputs.fill(Value::Empty);
+            clear(inputs);
             return self.finish(iteration, index, &mut [], true, local);
         }
         if let Err(e) = read_references(node, inputs) {
@@ -252,8 +252,7 @@ impl Step {
     ) {
         let node = &self.plan.nodes[index as usize];
         let mut outputs = std::mem::take(&mut local.outputs);
-        outputs.clear();
-        outputs.resize(node.num_outputs as usize, Value::Empty);
+        outputs.resize_with(node.num_outputs as usize, Value::default);
         let start = self.context.trace.as_ref().map(|_| self.context.env.wall_micros());
         let mut context = KernelContext::new(
             &node.node,
@@ -271,6 +270,7 @@ impl Step {
                     let future = kernel.compute(context.to_async());
                     match self.wait(iteration, index, future) {
                         None => {
+                            clear(&mut outputs);
                             local.outputs = outputs;
                             return;
                         }
@@ -284,7 +284,7 @@ impl Step {
                 }
             },
         };
-        inputs.fill(Value::Empty);
+        clear(inputs);
         if let Some(start) = start {
             self.record(node, start, &outputs);
         }
@@ -292,7 +292,7 @@ impl Step {
             Err(e) => self.fail(node, e),
             Ok(()) => self.finish(iteration, index, &mut outputs, false, local),
         }
-        outputs.clear();
+        clear(&mut outputs);
         local.outputs = outputs;
     }
 
@@ -366,39 +366,28 @@ impl Step {
                 Some(value) => value.clone(),
                 None => Value::Dead,
             };
-            let consumer = &self.plan.nodes[edge.node as usize];
-            let counter = &to.counters[consumer.counter as usize];
-            let is_ready = if consumer.control_flow == ControlFlow::Merge {
-                to.arrive_at_merge(consumer, edge.slot, value)
+            let is_ready = if edge.to.arrival == Arrival::Merges {
+                to.arrive_at_merge(&self.plan.nodes[edge.to.node as usize], edge.slot, value)
             } else {
-                let dead = value.is_dead();
+                let is_dead = value.is_dead();
                 // SAFETY: this edge is the slot's only producer, each node runs once in an iteration, and the consumer
                 // is counted down only below.
                 unsafe { to.slots.put(edge.slot, value) };
-                if dead {
-                    counter.fetch_or(DEAD, Ordering::Relaxed);
-                }
-                // A node with one input is ready by its arrival: nobody else counts.
-                consumer.start == 1 || counter.fetch_sub(1, Ordering::AcqRel) & !DEAD == 1
+                to.count_down(edge.to, is_dead)
             };
             if is_ready {
-                ready.push(edge.node);
+                ready.push(edge.to.node);
             }
         }
         // The node itself is dead if it did not run; its control edges say so.
-        for &index in &from.controls {
-            let consumer = &self.plan.nodes[index as usize];
-            let counter = &to.counters[consumer.counter as usize];
-            let is_ready = if consumer.control_flow == ControlFlow::Merge {
-                to.control_arrives_at_merge(consumer)
+        for &consumer in &from.controls {
+            let is_ready = if consumer.arrival == Arrival::Merges {
+                to.control_arrives_at_merge(&self.plan.nodes[consumer.node as usize])
             } else {
-                if is_dead {
-                    counter.fetch_or(DEAD, Ordering::Relaxed);
-                }
-                consumer.start == 1 || counter.fetch_sub(1, Ordering::AcqRel) & !DEAD == 1
+                to.count_down(consumer, is_dead)
             };
             if is_ready {
-                ready.push(index);
+                ready.push(consumer.node);
             }
         }
     }
@@ -496,6 +485,16 @@ impl Wake for Waiting {
                 pool.spawn(Box::new(move || self.resume()));
             }
             _ => {} // whoever polls it now polls once more
+        }
+    }
+}
+
+/// Lets go of values.
+#[inline]
+fn clear(values: &mut [Value]) {
+    for value in values {
+        if !matches!(value, Value::Empty) {
+            *value = Value::Empty;
         }
     }
 }

@@ -21,10 +21,12 @@ fn registry(log: &Arc<Mutex<Vec<i64>>>) -> Registry {
     let flow = |name: &str, flow: ControlFlow| Op::new(name).attr("T: type").control_flow(flow);
     let enter = flow("Enter", ControlFlow::Enter).input("data: T").output("output: T").attr("frame_name: string");
     Registry::new([
-        Op::new("Const").output("output: dtype").attr("value: tensor").attr("dtype: type").kernel(Arc::new(|b: &KernelBuild<'_>| {
-            let value: Tensor = b.attr("value")?;
-            Ok(BuiltKernel::new(FnKernel(move |ctx: &mut KernelContext<'_>| ctx.set_output(0, value.clone()))))
-        })),
+        Op::new("Const").output("output: dtype").attr("value: tensor").attr("dtype: type").kernel(Arc::new(
+            |b: &KernelBuild<'_>| {
+                let value: Tensor = b.attr("value")?;
+                Ok(BuiltKernel::new(FnKernel(move |ctx: &mut KernelContext<'_>| ctx.set_output(0, value.clone()))))
+            },
+        )),
         binary("Add", |ctx| {
             let sum = ctx.input(0).item::<i64>()? + ctx.input(1).item::<i64>()?;
             ctx.set_output(0, sum)
@@ -47,9 +49,17 @@ fn registry(log: &Arc<Mutex<Vec<i64>>>) -> Registry {
                 Ok(())
             })))
         })),
-        Op::new("Wait").output("z: int64").attr("key: string").stateful().kernel(async_kernel(|b| Ok(Wait(b.attr("key")?)))),
+        Op::new("Wait")
+            .output("z: int64")
+            .attr("key: string")
+            .stateful()
+            .kernel(async_kernel(|b| Ok(Wait(b.attr("key")?)))),
         flow("Switch", ControlFlow::Switch).input("data: T").input("pred: bool").output("f: T").output("t: T"),
-        flow("Merge", ControlFlow::Merge).input("inputs: N*T").output("output: T").output("value_index: int32").attr("N: int >= 1"),
+        flow("Merge", ControlFlow::Merge)
+            .input("inputs: N*T")
+            .output("output: T")
+            .output("value_index: int32")
+            .attr("N: int >= 1"),
         enter.attr("is_constant: bool = false").attr("parallel_iterations: int = 10"),
         flow("Exit", ControlFlow::Exit).input("data: T").output("output: T"),
         flow("NextIteration", ControlFlow::NextIteration).input("data: T").output("output: T"),
@@ -84,7 +94,8 @@ impl Bench {
     fn new(graph: &str, threads: usize) -> Result<Bench> {
         let log = Arc::default();
         let graph = text::parse(graph, &registry(&log))?;
-        let device: Arc<dyn Device> = Arc::new(CpuDevice::new(DeviceName::cpu("localhost", 0, 0), 1, Pool::new(threads)));
+        let device: Arc<dyn Device> =
+            Arc::new(CpuDevice::new(DeviceName::cpu("localhost", 0, 0), 1, Pool::new(threads)));
         let env: Arc<dyn Env> = Arc::new(SystemEnv::default());
         Ok(Bench { executor: Executor::compile(&graph, &device, &env, &KernelCache::default())?, log })
     }
