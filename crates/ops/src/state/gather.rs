@@ -50,24 +50,54 @@ fn batch_axes(batch_dims: i64, params_rank: usize, indices_rank: usize) -> Resul
     })
 }
 
-/// The rows' gradients, where the rows came from. Whole batches are made dense by scattering within each.
+/// The rows' gradients, where the rows came from; with batches, the gradient of the whole variable.
 fn grad(s: &Scope, g: &Grad<'_>) -> Result<Vec<Option<GradValue>>> {
     let (resource, indices) = (g.inputs[0], g.inputs[1]);
+    let shape = s.op("VariableShape", &[resource])?;
     let batch_dims: i64 = g.attr(s, "batch_dims")?;
     if batch_dims != 0 {
-        return Err(tensor::unsupported!("the gradient of ResourceGather with batch_dims {batch_dims}"));
+        return Ok(vec![Some(batch_grad(s, g.dy[0], shape, indices, batch_dims)?.into()), None]);
     }
-    let dense_shape = s.op("VariableShape", &[resource])?;
-    let zero = s.constant(0i32)?;
-    let count = s.op("ExpandDims", &[s.op("Size", &[indices])?, zero])?;
-    let row =
-        s.node("StridedSlice").inputs(&[dense_shape, s.constant([1i32])?, s.constant([0i32])?, s.constant([1i32])?]);
-    let row = row.attr("end_mask", 1i64).output()?;
-    let values_shape = s.node("ConcatV2").inputs(&[count, row, zero]).output()?;
-    let values = s.op("Reshape", &[g.dy[0], values_shape])?;
+    let (count, row) = (count(s, indices)?, slice(s, shape, 1, None)?);
+    let values = s.op("Reshape", &[g.dy[0], concat(s, &[count, row])?])?;
     let indices = s.op("Reshape", &[indices, count])?;
-    let slices = IndexedSlices { values, indices, dense_shape: Some(dense_shape) };
-    Ok(vec![Some(GradValue::Sparse(slices)), None])
+    Ok(vec![Some(GradValue::Sparse(IndexedSlices { values, indices, dense_shape: Some(shape) })), None])
+}
+
+/// All batches are seen as one table: row `i` of batch `b` is row `b * limit + i` of it.
+fn batch_grad(s: &Scope, dy: Output, shape: Output, indices: Output, batch_dims: i64) -> Result<Output> {
+    let rank = s.shape(indices)?.rank();
+    let rank = rank.ok_or_else(|| invalid!("the gradient of a batched gather needs indices of known rank"))?;
+    let batch = batch_axes(batch_dims, usize::MAX, rank)?;
+    let (outer, limit) = (slice(s, shape, 0, Some(batch))?, slice(s, shape, batch, Some(batch + 1))?);
+    let limit = s.op("Reshape", &[limit, s.constant(Vec::<i32>::new())?])?;
+    let batches = s.op("Prod", &[outer, s.constant([0i32])?])?;
+    let numbers = s.op("Range", &[s.constant(0i32)?, batches, s.constant(1i32)?])?;
+    let starts = s.op("Mul", &[numbers, limit])?;
+    let starts = s.node("Cast").input(starts).attr("DstT", s.dtype(indices)?).output()?;
+    let starts = s.op("Reshape", &[starts, concat(s, &[outer, s.constant(vec![1i32; rank - batch])?])?])?;
+    let count = count(s, indices)?;
+    let rows = s.op("Reshape", &[s.op("AddV2", &[indices, starts])?, count])?;
+    let values = s.op("Reshape", &[dy, concat(s, &[count, slice(s, shape, batch + 1, None)?])?])?;
+    let sums = s.op("UnsortedSegmentSum", &[values, rows, s.op("Mul", &[batches, limit])?])?;
+    s.op("Reshape", &[sums, shape])
+}
+
+/// The number of elements, as a vector of one.
+fn count(s: &Scope, x: Output) -> Result<Output> {
+    s.op("ExpandDims", &[s.op("Size", &[x])?, s.constant(0i32)?])
+}
+
+fn concat(s: &Scope, parts: &[Output]) -> Result<Output> {
+    s.node("ConcatV2").inputs(parts).input(s.constant(0i32)?).output()
+}
+
+/// Part of a vector.
+fn slice(s: &Scope, x: Output, begin: usize, end: Option<usize>) -> Result<Output> {
+    let bounds = [begin, end.unwrap_or(0), 1].map(|n| s.constant([n as i32]));
+    let [begin, stop, step] = bounds;
+    let node = s.node("StridedSlice").inputs(&[x, begin?, stop?, step?]);
+    node.attr("end_mask", i64::from(end.is_none())).output()
 }
 
 struct ResourceGather {

@@ -95,8 +95,11 @@ pub(crate) mod testing {
 
     impl Bench {
         pub(crate) fn new() -> Bench {
-            let device: Arc<dyn Device> =
-                Arc::new(CpuDevice::new(DeviceName::cpu("localhost", 0, 0), 1, Pool::inline()));
+            Bench::with_threads(Pool::inline())
+        }
+
+        pub(crate) fn with_threads(pool: Pool) -> Bench {
+            let device: Arc<dyn Device> = Arc::new(CpuDevice::new(DeviceName::cpu("localhost", 0, 0), 1, pool));
             // Tests of variables need constants; the other families are not their concern.
             let registry =
                 framework::Registry::new([crate::array::ops(), crate::state::ops(), crate::training::ops()].concat());
@@ -104,7 +107,6 @@ pub(crate) mod testing {
             Bench { s: Scope::new(Arc::new(registry)), device, interpreter }
         }
 
-        /// A value that comes in from outside, so that nothing is known of its shape while building.
         pub(crate) fn fetch(&self, output: Output) -> Result<Tensor> {
             self.fetch_fed(output, &[])
         }
@@ -115,7 +117,12 @@ pub(crate) mod testing {
         }
 
         pub(crate) fn run(&self, target: NodeId) -> Result<()> {
-            self.s.with_graph(|g| self.interpreter.run(g, &HashMap::new(), &[], &[target])).map(|_| ())
+            self.run_fed(target, &[])
+        }
+
+        pub(crate) fn run_fed(&self, target: NodeId, feeds: &[(Output, Tensor)]) -> Result<()> {
+            let feeds: HashMap<Output, Tensor> = feeds.iter().cloned().collect();
+            self.s.with_graph(|g| self.interpreter.run(g, &feeds, &[], &[target])).map(|_| ())
         }
     }
 }

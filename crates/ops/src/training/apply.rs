@@ -420,3 +420,110 @@ fn cut<T, const V: usize>(state: [&mut [T]; V], size: usize) -> Vec<Mutex<[&mut 
     let piece = |_| Mutex::new(parts.each_mut().map(|p| p.next().expect("the slices have one length")));
     (0..count).map(piece).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::state::testing::Bench;
+    use crate::state::{assign, variable};
+    use framework::{Output, Pool};
+    use tensor::{Code, DType, Tensor};
+
+    fn made(b: &Bench, name: &str, value: impl Into<Tensor>) -> Output {
+        let value = value.into();
+        let v = variable(&b.s, name, value.dtype(), value.shape().clone()).unwrap();
+        b.fetch(assign(&b.s, v, b.s.constant(value).unwrap()).unwrap()).unwrap();
+        v
+    }
+
+    fn fed(b: &Bench, dtype: DType) -> Output {
+        b.s.node("Placeholder").attr("dtype", dtype).output().unwrap()
+    }
+
+    #[track_caller]
+    fn check_error(b: &Bench, op: Output, feeds: &[(Output, Tensor)], message: &str) {
+        let error = b.fetch_fed(op, feeds).unwrap_err();
+        assert_eq!(error.code, Code::InvalidArgument, "{error}");
+        assert!(error.message.contains(message), "{error}");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_in_tensorflows_words() {
+        let b = Bench::new();
+        let (v, a) = (made(&b, "v", [1.0f32, 2.0]), made(&b, "a", [0.0f32, 0.0]));
+        let (alpha, delta) = (fed(&b, DType::F32), fed(&b, DType::F32));
+        let descent = b.s.op("ApplyGradientDescent", &[v, alpha, delta]).unwrap();
+        let feeds = |x: Tensor, y: Tensor| [(alpha, x), (delta, y)];
+        check_error(
+            &b,
+            descent,
+            &feeds(1.0f32.into(), [1.0f32].into()),
+            "var and delta do not have the same shape[2] [1]",
+        );
+        check_error(&b, descent, &feeds([1.0f32].into(), [1.0f32, 1.0].into()), "alpha is not a scalar: [1]");
+        let momentum = b.s.op("ApplyMomentum", &[v, v, alpha, delta, alpha]).unwrap();
+        check_error(&b, momentum, &feeds(1.0f32.into(), [1.0f32, 1.0].into()), "must be different variables");
+
+        let indices = fed(&b, DType::I32);
+        let sparse = b.s.op("SparseApplyMomentum", &[v, a, alpha, delta, indices, alpha]).unwrap();
+        let feeds = |y: Tensor, i: Tensor| [(alpha, 1.0f32.into()), (delta, y), (indices, i)];
+        check_error(
+            &b,
+            sparse,
+            &feeds([1.0f32].into(), [2i32].into()),
+            "Index 2 at offset 0 in indices is out of range",
+        );
+        check_error(&b, sparse, &feeds([1.0f32].into(), [[0i32]].into()), "indices must be one-dimensional");
+        check_error(&b, sparse, &feeds([1.0f32].into(), [0i32, 1].into()), "grad must be the same size as indices");
+        check_error(&b, sparse, &feeds([[1.0f32]].into(), [0i32].into()), "var and grad must match in dimension 1");
+        check_error(&b, sparse, &feeds(1.0f32.into(), [0i32].into()), "grad must be the same size as indices");
+        assert_eq!(b.fetch(v).unwrap(), [1.0f32, 2.0].into(), "nothing was changed");
+    }
+
+    #[test]
+    fn shapes_that_cannot_fit_are_seen_while_building() {
+        let b = Bench::new();
+        let (v, a) = (made(&b, "v", [1.0f32, 2.0]), made(&b, "a", [0.0f32]));
+        let (x, row) = (b.s.constant(1.0f32).unwrap(), b.s.constant([1.0f32, 1.0]).unwrap());
+        assert!(b.s.op("ApplyMomentum", &[v, a, x, row, x]).is_err());
+        assert!(b.s.op("ApplyGradientDescent", &[v, row, row]).is_err());
+        assert!(b.s.op("ApplyGradientDescent", &[v, x, x]).is_err());
+        let updated = b.s.op("ApplyGradientDescent", &[v, x, row]).unwrap();
+        assert_eq!(b.s.shape(updated).unwrap(), [2].into());
+    }
+
+    /// Many elements are cut into pieces and many rows shared out; few are not. Both must come to the same.
+    #[test]
+    fn threads_change_nothing() {
+        let (rows, row) = (1500, 64);
+        let values: Vec<f32> = (0..rows * row).map(|i| (i % 97) as f32 * 0.01).collect();
+        let table = Tensor::from_vec([rows, row], values.clone()).unwrap();
+        let picked: Vec<i64> = (0..rows as i64).map(|i| i * i % 700).collect();
+        let run = |pool: Pool| {
+            let b = Bench::with_threads(pool);
+            let (v, a) = (made(&b, "v", table.clone()), made(&b, "a", table.clone()));
+            let lr = b.s.constant(0.5f32).unwrap();
+            let gradient = b.s.constant(table.clone()).unwrap();
+            let indices = b.s.constant(picked.clone()).unwrap();
+            b.fetch(b.s.op("ApplyMomentum", &[v, a, lr, gradient, lr]).unwrap()).unwrap();
+            b.fetch(b.s.op("SparseApplyMomentum", &[v, a, lr, gradient, indices, lr]).unwrap()).unwrap();
+            (b.fetch(v).unwrap(), b.fetch(a).unwrap())
+        };
+        assert!(run(Pool::inline()) == run(Pool::new(3)), "three threads come to another result than one");
+    }
+
+    #[test]
+    fn steps_over_the_same_variables_do_not_wait_for_each_other() {
+        let b = Bench::new();
+        let (v, a) = (made(&b, "v", [0.0f32]), made(&b, "a", [0.0f32]));
+        let x = b.s.constant(0.0f32).unwrap();
+        let gradient = b.s.constant([1.0f32]).unwrap();
+        let forward = b.s.op("ApplyMomentum", &[v, a, x, gradient, x]).unwrap();
+        let backward = b.s.op("ApplyMomentum", &[a, v, x, gradient, x]).unwrap();
+        std::thread::scope(|threads| {
+            for op in [forward, backward] {
+                let b = &b;
+                threads.spawn(move || (0..2000).for_each(|_| drop(b.fetch(op).unwrap())));
+            }
+        });
+    }
+}

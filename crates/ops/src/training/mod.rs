@@ -13,6 +13,8 @@ mod momentum;
 mod proximal_adagrad;
 mod proximal_gradient_descent;
 mod rms_prop;
+#[cfg(test)]
+mod ten_steps;
 
 use framework::Op;
 
