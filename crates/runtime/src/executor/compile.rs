@@ -6,7 +6,7 @@ use framework::{BuiltKernel, ControlFlow, Device, Env, Graph, Node, NodeId};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tensor::{Result, invalid};
+use tensor::{Result, Tensor, invalid};
 
 /// Kernels of stateful nodes, by node name: one instance for all executors of a session.
 #[derive(Default)]
@@ -36,6 +36,8 @@ impl KernelCache {
 /// What the executor does for a node.
 pub(super) enum Work {
     Kernel(BuiltKernel),
+    /// Gives the same values in every step.
+    Constant(Box<[Tensor]>),
     Switch,
     Merge,
     /// Into the frame with this number in the plan.
@@ -242,6 +244,7 @@ fn plan_node(
         ControlFlow::Enter => Work::Enter { frame: leads_to, is_constant: node.attr("is_constant")? },
         ControlFlow::Exit => Work::Exit,
         ControlFlow::NextIteration => Work::NextIteration,
+        ControlFlow::None if let Some(values) = constant(node) => Work::Constant(values),
         ControlFlow::None | ControlFlow::ControlTrigger | ControlFlow::Send => Work::Kernel(kernel()?),
     };
     let is_back = |id: NodeId| graph.node(id).op.control_flow == ControlFlow::NextIteration;
@@ -267,6 +270,14 @@ fn plan_node(
         node: Box::new(node.clone()),
         work,
     })
+}
+
+/// The values of a node that has no inputs and whose outputs were known while the graph was built.
+fn constant(node: &Node) -> Option<Box<[Tensor]>> {
+    if !node.inputs.is_empty() || node.outputs.is_empty() || node.op.is_stateful {
+        return None;
+    }
+    node.outputs.iter().map(|o| o.value.clone()).collect()
 }
 
 fn readings(graph: &Graph, node: &Node) -> Result<Box<[Reading]>> {

@@ -33,6 +33,15 @@ pub(super) struct Frame {
     id: u64,
     parent: Weak<Iteration>,
     state: Mutex<FrameState>,
+    /// Memory of iterations that are over, for the next ones.
+    spare: Mutex<Vec<Memory>>,
+}
+
+/// What an iteration keeps its values and counters in.
+#[derive(Default)]
+struct Memory {
+    slots: Slots,
+    counters: Box<[AtomicU32]>,
 }
 
 #[derive(Default)]
@@ -51,9 +60,22 @@ struct FrameState {
 impl Iteration {
     pub(super) fn new(plan: &Plan, frame_number: u32, index: u64, frame: Option<Arc<Frame>>) -> Arc<Iteration> {
         let layout = &plan.frames[frame_number as usize];
+        let spare = frame.as_ref().and_then(|f| f.spare.lock().pop());
+        let memory = match spare {
+            Some(memory) => {
+                for (counter, &start) in memory.counters.iter().zip(&layout.counters) {
+                    counter.store(start, Ordering::Relaxed);
+                }
+                memory
+            }
+            None => Memory {
+                slots: Slots::new(layout.num_slots as usize),
+                counters: layout.counters.iter().map(|&c| AtomicU32::new(c)).collect(),
+            },
+        };
         Arc::new(Iteration {
-            slots: Slots::new(layout.num_slots as usize),
-            counters: layout.counters.iter().map(|&c| AtomicU32::new(c)).collect(),
+            slots: memory.slots,
+            counters: memory.counters,
             outstanding: AtomicUsize::new(0),
             index,
             frame,
@@ -105,6 +127,16 @@ impl Iteration {
         let expected = if self.index == 0 { first } else { later };
         let dead = (counter & !MERGE_LIVE) / MERGE_DEAD_ONE;
         counter & MERGE_LIVE == 0 && counter & (MERGE_DEAD_ONE - 1) == 1 && dead == expected
+    }
+}
+
+impl Drop for Iteration {
+    fn drop(&mut self) {
+        if let Some(frame) = &self.frame {
+            let (mut slots, counters) = (std::mem::take(&mut self.slots), std::mem::take(&mut self.counters));
+            slots.clear();
+            frame.spare.lock().push(Memory { slots, counters });
+        }
     }
 }
 
@@ -203,6 +235,7 @@ impl Step {
             id: frame_id(parent_id, parent_index, &layout.name),
             parent: Arc::downgrade(parent),
             state: Mutex::new(FrameState { enters_left: layout.num_enters, ..FrameState::default() }),
+            spare: Mutex::default(),
         });
         self.new_iteration(&frame, &mut frame.state.lock());
         parent.outstanding.fetch_add(1, Ordering::Relaxed);

@@ -6,6 +6,7 @@
 use framework::Value;
 use std::cell::UnsafeCell;
 
+#[derive(Default)]
 pub(super) struct Slots(Box<[UnsafeCell<Value>]>);
 
 // SAFETY: access to each slot is ordered by its node's counter, as said above.
@@ -14,6 +15,16 @@ unsafe impl Sync for Slots {}
 impl Slots {
     pub(super) fn new(count: usize) -> Slots {
         Slots((0..count).map(|_| UnsafeCell::new(Value::Empty)).collect())
+    }
+
+    /// Lets go of whatever values are left.
+    pub(super) fn clear(&mut self) {
+        for slot in &mut self.0 {
+            let value = slot.get_mut();
+            if !matches!(value, Value::Empty) {
+                *value = Value::Empty;
+            }
+        }
     }
 
     /// Puts a value.

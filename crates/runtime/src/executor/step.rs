@@ -214,6 +214,10 @@ impl Step {
                 }
                 self.run_kernel(iteration, index, kernel, inputs, local);
             }
+            Work::Constant(values) => {
+                let mut outputs: Outputs = values.iter().cloned().map(Value::Tensor).collect();
+                self.finish(iteration, index, &mut outputs, false, local);
+            }
             Work::Switch => {
                 let taken = match &inputs[1] {
                     Value::Tensor(predicate) => predicate.item::<bool>(),
@@ -327,7 +331,7 @@ impl Step {
             }
             Work::Exit => self.exit(iteration, index, outputs, is_dead, local),
             Work::NextIteration => self.next_iteration(iteration, index, outputs, is_dead, local),
-            Work::Kernel(_) | Work::Switch | Work::Merge => {
+            Work::Kernel(_) | Work::Constant(_) | Work::Switch | Work::Merge => {
                 let mut found = std::mem::take(&mut local.found);
                 self.deliver(iteration, node, outputs, is_dead, &mut found);
                 self.finish_in_place(iteration, found.len(), local);
