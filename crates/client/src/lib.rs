@@ -1,1 +1,61 @@
 //! ferroflow: the distributed TensorFlow runtime, rebuilt in Rust.
+//!
+//! A program builds a [`Graph`] and asks a [`Session`] to run parts of it.
+//!
+//! ```
+//! use ferroflow::prelude::*;
+//!
+//! let g = Graph::new();
+//! let x = g.placeholder::<f32>([None]);
+//! let target = g.placeholder::<f32>([None]);
+//! let w = g.variable("w", 0.0f32);
+//! let loss = (&x * &w - &target).square().mean();
+//! let train = GradientDescent::new(0.1).minimize(&loss);
+//! let init = g.initialize_all();
+//!
+//! let session = Session::new(&g)?;
+//! session.run(&init)?;
+//! for _ in 0..20 {
+//!     session.run_with(&train, feed! { x => [1.0f32, 2.0], target => [3.0f32, 6.0] })?;
+//! }
+//! assert!((session.run(&w)?.item::<f32>()? - 3.0).abs() < 1e-3);
+//! # Ok::<(), ferroflow::Error>(())
+//! ```
+//!
+//! Building never needs `?`: a mistake is kept with the file and line where it was made and returned by
+//! [`Graph::check`], `Session::connect` or the first run.
+
+mod array;
+mod clip;
+//mod control_flow;
+mod feed;
+mod fetch;
+mod gradients;
+mod graph;
+pub mod initializers;
+mod math;
+//mod moving_average;
+mod nn;
+mod operators;
+pub mod optimizers;
+mod output;
+pub mod prelude;
+mod random;
+pub mod schedules;
+mod variable;
+// The session and the server stand here.
+
+pub use array::{concat, stack};
+pub use clip::{clip_by_average_norm, clip_by_global_norm, clip_by_norm, clip_by_norm_axes, global_norm};
+//pub use control_flow::{cond, while_loop};
+pub use feed::Feeds;
+pub use fetch::{Fetch, FetchList};
+pub use gradients::{Gradient, IndexedSlices, gradients, gradients_from};
+pub use graph::{Device, Graph};
+//pub use moving_average::ExponentialMovingAverage;
+pub use nn::{Conv2d, Padding, Pool};
+pub use operators::Operand;
+pub use optimizers::Optimizer;
+pub use output::{Operation, Output};
+pub use tensor::{Code, DType, Error, Result, Shape, Tensor};
+pub use variable::{Initial, Variable, VariableOptions};

@@ -9,6 +9,7 @@ use crate::graph::{Graph, NewNode, NodeId, Output, OutputInfo};
 use crate::registry::Registry;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use tensor::{DType, PartialShape, Result, Tensor, invalid};
 
@@ -243,7 +244,7 @@ impl Scope {
         let mut state = self.lock();
         let wanted = builder.name.clone().unwrap_or_else(|| op.name.clone());
         let name = match wanted.strip_suffix('/') {
-            Some(full) => state.unique_full(full),
+            Some(full) => state.exactly(full),
             None => state.unique(&wanted),
         };
         let mut attrs = builder.attrs;
@@ -292,22 +293,33 @@ impl State {
         }
     }
 
+    /// The name, with a number behind it if it is taken: x, x_1, x_2. Case does not tell two names apart.
     fn unique_full(&mut self, full: &str) -> String {
-        let mut candidate = full.to_string();
+        let key = full.to_lowercase();
+        let asked = self.used.entry(key.clone()).or_insert(0);
+        let mut number = *asked;
+        *asked += 1;
+        if number == 0 && self.graph.find(full).is_none() {
+            return full.to_string();
+        }
         loop {
-            let count = self.used.entry(candidate.clone()).or_insert(0);
-            *count += 1;
-            if *count == 1 && self.graph.find(&candidate).is_none() {
+            number = number.max(1);
+            let candidate = format!("{full}_{number}");
+            if let Entry::Vacant(free) = self.used.entry(format!("{key}_{number}"))
+                && self.graph.find(&candidate).is_none()
+            {
+                free.insert(1);
                 return candidate;
             }
-            let count = self.used.get_mut(full).map_or(1, |c| {
-                let now = *c;
-                *c += 1;
-                now
-            });
-            // The plain name's own counter numbers its followers: x, x_1, x_2.
-            candidate = format!("{full}_{}", count.saturating_sub(1).max(1));
+            number += 1;
         }
+    }
+
+    /// This very name, counted as used from now on.
+    fn exactly(&mut self, full: &str) -> String {
+        let count = self.used.entry(full.to_lowercase()).or_insert(0);
+        *count = (*count).max(1);
+        full.to_string()
     }
 }
 
@@ -323,7 +335,8 @@ pub struct NodeBuilder<'s> {
 }
 
 impl NodeBuilder<'_> {
-    /// Its name within the name scope; with a slash at the end, its full name.
+    /// Its name within the name scope, made unique; with a slash at the end, its full and exact name: that of a name
+    /// scope made before.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
