@@ -42,8 +42,9 @@ mod output;
 pub mod prelude;
 mod random;
 pub mod schedules;
+mod server;
+mod session;
 mod variable;
-// The session and the server stand here.
 
 pub use array::{concat, stack};
 pub use clip::{clip_by_average_norm, clip_by_global_norm, clip_by_norm, clip_by_norm_axes, global_norm};
@@ -57,5 +58,8 @@ pub use nn::{Conv2d, Padding, Pool};
 pub use operators::Operand;
 pub use optimizers::Optimizer;
 pub use output::{Operation, Output};
+pub use server::Server;
+pub use session::{PartialRun, RunMetadata, RunOptions, Session, SessionOptions};
 pub use tensor::{Code, DType, Error, Result, Shape, Tensor};
+pub(crate) use graph::registry;
 pub use variable::{Initial, Variable, VariableOptions};
