@@ -190,7 +190,10 @@ impl Fused {
                     out.into_tensor()
                 }
                 StepOp::Binary(binary) => {
-                    let (x, y) = (spread(pool, &values[args[0]], &values[args[1]])?, spread(pool, &values[args[1]], &values[args[0]])?);
+                    let (x, y) = (
+                        spread(pool, &values[args[0]], &values[args[1]])?,
+                        spread(pool, &values[args[1]], &values[args[0]])?,
+                    );
                     let mut program = Program::new(2);
                     program.binary(*binary, program.input(0), program.input(1));
                     let mut out = tensor::OwnedTensor::<f32>::new(x.shape())?;
@@ -241,7 +244,12 @@ mod tests {
     fn full_rows_scalars_and_other_shapes_give_the_same() {
         let a = Tensor::from([[1.0f32, -2.0], [3.0, 4.0]]);
         let b = Tensor::from([[2.0f32, 2.0], [-1.0, 0.5]]);
-        let want = |c: [f32; 4]| Tensor::from([[(2.0 + c[0]).max(0.0), (-4.0 + c[1]).max(0.0)], [(-3.0 + c[2]).max(0.0), (2.0 + c[3]).max(0.0)]]);
+        let want = |c: [f32; 4]| {
+            Tensor::from([
+                [(2.0 + c[0]).max(0.0), (-4.0 + c[1]).max(0.0)],
+                [(-3.0 + c[2]).max(0.0), (2.0 + c[3]).max(0.0)],
+            ])
+        };
         let cases = [
             (Tensor::from([[1.0f32, 5.0], [4.0, 1.0]]), [1.0, 5.0, 4.0, 1.0]),
             (Tensor::from([1.0f32, 5.0]), [1.0, 5.0, 1.0, 5.0]),

@@ -54,11 +54,12 @@ fn spread_gradient(s: &Scope, g: &Grad<'_>) -> Result<Vec<Option<GradValue>>> {
     let format: String = g.attr(s, "data_format")?;
     let mut dy = g.dy[0];
     if format == "NCHW" {
-        let rank = s.shape(g.inputs[0])?.rank();
-        let rank = rank.ok_or_else(|| invalid!("the gradient of BiasAddGrad in NCHW needs an input of known rank"))?;
-        let mut column = vec![1i32; rank.saturating_sub(1)];
-        column[0] = -1;
-        dy = s.op("Reshape", &[dy, s.constant(column)?])?;
+        // The channels, and a one for each dimension behind them.
+        let (two, one) = (s.constant([2i32])?, s.constant([1i32])?);
+        let behind = s.node("StridedSlice").inputs(&[shape, two, two, one]).attr("end_mask", 1i64).output()?;
+        let ones = s.op("Fill", &[s.op("Shape", &[behind])?, s.constant(1i32)?])?;
+        let column = s.op("ConcatV2", &[s.constant([-1i32])?, ones, s.constant(0i32)?])?;
+        dy = s.op("Reshape", &[dy, column])?;
     }
     Ok(vec![Some(s.op("BroadcastTo", &[dy, shape])?.into())])
 }
