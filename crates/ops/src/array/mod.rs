@@ -3,10 +3,15 @@
 mod broadcast_to;
 mod concat;
 mod constant;
+mod diag;
+mod dynamic_partition;
+mod dynamic_stitch;
 mod fill;
 mod gather;
 mod gather_nd;
 mod identity;
+mod non_zero;
+mod one_hot;
 mod pack;
 mod pad;
 mod placeholder;
@@ -18,14 +23,21 @@ mod strided_slice;
 #[cfg(test)]
 pub(crate) mod testing;
 mod tile;
+mod top_k;
 mod transpose;
+mod unique;
 
 pub use broadcast_to::broadcast_to;
 pub use concat::concat;
+pub use diag::{diag, diag_part};
+pub use dynamic_partition::dynamic_partition;
+pub use dynamic_stitch::dynamic_stitch;
 pub use fill::{fill, ones_like, zeros_like};
 pub use gather::gather;
 pub use gather_nd::{gather_nd, scatter_nd};
 pub use identity::{identity, stop_gradient};
+pub use non_zero::non_zero;
+pub use one_hot::one_hot;
 pub use pack::{pack, unpack};
 pub use pad::pad;
 pub use placeholder::placeholder;
@@ -34,6 +46,7 @@ pub use shape::{rank, shape, size};
 pub use slice::slice;
 pub use split::split;
 pub use tile::tile;
+pub use top_k::top_k;
 pub use transpose::transpose;
 
 use framework::typed::Item;
@@ -48,10 +61,15 @@ pub fn ops() -> Vec<Op> {
         broadcast_to::ops(),
         concat::ops(),
         constant::ops(),
+        diag::ops(),
+        dynamic_partition::ops(),
+        dynamic_stitch::ops(),
         fill::ops(),
         gather::ops(),
         gather_nd::ops(),
         identity::ops(),
+        non_zero::ops(),
+        one_hot::ops(),
         pack::ops(),
         pad::ops(),
         placeholder::ops(),
@@ -61,7 +79,9 @@ pub fn ops() -> Vec<Op> {
         split::ops(),
         strided_slice::ops(),
         tile::ops(),
+        top_k::ops(),
         transpose::ops(),
+        unique::ops(),
     ]
     .concat()
 }
