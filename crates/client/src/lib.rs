@@ -32,6 +32,7 @@ mod feed;
 mod fetch;
 mod gradients;
 mod graph;
+mod graph_file;
 pub mod initializers;
 mod math;
 //mod moving_average;
