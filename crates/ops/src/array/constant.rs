@@ -53,7 +53,7 @@ mod tests {
     fn a_constant_is_its_value() {
         let value = Tensor::from([2.0f32, 3.0]);
         let found = eval("Const", &[], &[("value", value.clone().into()), ("dtype", DType::F32.into())]).unwrap();
-        assert_eq!(found, [value.clone()]);
+        assert!(found[0] == value);
         assert!(eval("Const", &[], &[("value", value.into()), ("dtype", DType::I32.into())]).is_err());
     }
 }

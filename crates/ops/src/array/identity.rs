@@ -3,7 +3,7 @@
 use framework::gradient::dense;
 use framework::kernel::function;
 use framework::shapes::unchanged;
-use framework::{KernelContext, Op, Output, Scope};
+use framework::{GradValue, KernelContext, Op, Output, Scope};
 use tensor::{PartialShape, Result, invalid};
 
 pub fn ops() -> Vec<Op> {
@@ -20,7 +20,10 @@ pub fn ops() -> Vec<Op> {
             .output("output: T")
             .attr("T: list(type) >= 1")
             .shape(|c| Ok((0..c.num_inputs()).map(|i| c.input(i).clone()).collect::<Vec<PartialShape>>()))
-            .gradient(|_, g| dense(g.dy.iter().copied()))
+            .gradient(|s, g| {
+                let has_gradient = |&y: &Output| s.dtype(y).is_ok_and(|d| d.is_floating() || d.is_complex());
+                Ok(g.dy.iter().map(|dy| has_gradient(dy).then_some(GradValue::Dense(*dy))).collect())
+            })
             .kernel(function(pass_on)),
     ]
 }

@@ -74,7 +74,7 @@ mod tests {
     fn a_default_is_used_when_nothing_is_fed() {
         let x = Tensor::from([1i32, 2]);
         let attr = [("shape", PartialShape::of_rank(1).into())];
-        assert_eq!(eval("PlaceholderWithDefault", std::slice::from_ref(&x), &attr).unwrap(), [x.clone()]);
+        assert!(eval("PlaceholderWithDefault", std::slice::from_ref(&x), &attr).unwrap()[0] == x);
         let wrong = run(|s| {
             let x = s.constant(x)?;
             let node = s.node("PlaceholderWithDefault").input(x).attr("shape", PartialShape::scalar());

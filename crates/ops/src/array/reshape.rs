@@ -103,18 +103,20 @@ fn resolve(wanted: &[i64], from: &Shape) -> Result<Shape> {
     }
     if let Some(i) = unknown {
         if known == 0 {
-            return Err(invalid!(
-                "reshape cannot infer the missing input size for an empty tensor unless all specified input sizes are \
-                 non-zero"
-            ));
-        }
-        if count % known != 0 {
+            // Nothing tells the missing size of an empty tensor; what the other sizes leave over is kept.
+            let others = Shape::checked(dims.iter().copied())?;
+            let rest = |shape: &Shape| shape.dims().iter().filter(|&&d| d != 0).product::<usize>();
+            dims[i] = (rest(from) / rest(&others)) as i64;
+        } else if !count.is_multiple_of(known) {
             return Err(invalid!(
                 "Input to reshape is a tensor with {count} values, but the requested shape requires a multiple of {known}"
             ));
+        } else {
+            dims[i] = (count / known) as i64;
+            known = count;
         }
-        dims[i] = (count / known) as i64;
-    } else if known != count {
+    }
+    if known != count {
         return Err(invalid!("Input to reshape is a tensor with {count} values, but the requested shape has {known}"));
     }
     Shape::checked(dims)
@@ -237,7 +239,9 @@ mod tests {
         assert_eq!(reshape(&[2, 3], vec![-1, 2]), Some(vec![3, 2]));
         assert_eq!(reshape(&[1], vec![]), Some(vec![]));
         assert_eq!(reshape(&[0, 3], vec![-1, 3]), Some(vec![0, 3]));
-        assert_eq!(reshape(&[0, 3], vec![-1, 0]), None);
+        assert_eq!(reshape(&[0, 7], vec![-1, 0, 2]), Some(vec![3, 0, 2]));
+        assert_eq!(reshape(&[2, 3], vec![-1, 0]), None);
+        assert_eq!(reshape(&[0], vec![0, -1, i32::MAX, i32::MAX, i32::MAX]), None);
         assert_eq!(reshape(&[2, 3], vec![-1, -1]), None);
         assert_eq!(reshape(&[2, 3], vec![4]), None);
         assert_eq!(reshape(&[2, 3], vec![-1, 4]), None);

@@ -130,7 +130,7 @@ mod tests {
         let x = Tensor::from([[1i32, 2, 3], [4, 5, 6]]);
         let cut = |begin: Vec<i32>, size: Vec<i32>| eval("Slice", &[x.clone(), begin.into(), size.into()], &[]);
         assert_eq!(cut(vec![0, 1], vec![-1, 2]).unwrap(), [Tensor::from([[2i32, 3], [5, 6]])]);
-        assert_eq!(cut(vec![0, 0], vec![2, 3]).unwrap(), [x.clone()]);
+        assert!(cut(vec![0, 0], vec![2, 3]).unwrap()[0] == x);
         assert_eq!(cut(vec![2, 3], vec![0, -1]).unwrap()[0].dims(), [0, 0]);
         assert!(cut(vec![0, 1], vec![1, 3]).unwrap_err().message.contains("Expected size[1] in [0, 2], but got 3"));
         assert!(cut(vec![-1, 1], vec![1, 1]).is_err());

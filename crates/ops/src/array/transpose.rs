@@ -161,7 +161,7 @@ mod tests {
         let x = Tensor::from([[1i16, 2, 3], [4, 5, 6]]);
         let turned = Tensor::from([[1i16, 4], [2, 5], [3, 6]]);
         assert_eq!(eval("Transpose", &[x.clone(), Tensor::from([1i32, 0])], &[]).unwrap(), [turned]);
-        assert_eq!(eval("Transpose", &[x.clone(), Tensor::from([0i64, 1])], &[]).unwrap(), [x.clone()]);
+        assert!(eval("Transpose", &[x.clone(), Tensor::from([0i64, 1])], &[]).unwrap()[0] == x);
         let words = Tensor::from(["a", "b", "c", "d"]).reshaped([2, 2]).unwrap();
         let turned = Tensor::from(["a", "c", "b", "d"]).reshaped([2, 2]).unwrap();
         assert_eq!(eval("Transpose", &[words, Tensor::from([1i32, 0])], &[]).unwrap(), [turned]);

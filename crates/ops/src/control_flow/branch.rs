@@ -115,4 +115,19 @@ mod tests {
             assert_eq!(found.unwrap(), [Tensor::scalar(5.0f32), Tensor::scalar(want)]);
         }
     }
+
+    #[test]
+    fn gradients_go_through_the_branch_taken() {
+        // x if false, x * w if true: w is only used on one side.
+        for (pred, by_x, by_w) in [(false, 1.0f32, 0.0f32), (true, 3.0, 5.0)] {
+            let found = run(|s| {
+                let (x, w, pred) = (s.constant(5.0f32)?, s.constant(3.0f32)?, s.constant(pred)?);
+                let ((x_no, x_yes), (_, w_yes)) = (switch(s, x, pred)?, switch(s, w, pred)?);
+                let y = merge(s, &[s.op("Identity", &[x_no])?, s.op("Mul", &[x_yes, w_yes])?])?;
+                let grads = framework::gradients(s, &[y], &[x, w], &[], &[])?;
+                grads.into_iter().flatten().map(|g| g.dense(s)).collect()
+            });
+            assert_eq!(found.unwrap(), [Tensor::scalar(by_x), Tensor::scalar(by_w)], "{pred}");
+        }
+    }
 }
