@@ -27,9 +27,9 @@ macro_rules! files {
     };
 }
 files! {
-    accumulators array candidate_sampling cast control_flow conv lookup math_binary math_unary matmul nn parse_example
+    accumulators array candidate_sampling cast control_flow conv conv_dilated lookup math_binary math_unary matmul nn parse_example
     pool queues random reductions resource_moves segments sparse state strided_slice strings_io summaries tensor_arrays
-    training_dense training_sparse
+    training_dense training_sparse variant_moves
 }
 
 /// Ops whose floats must come out as they went in.
@@ -119,6 +119,12 @@ const NOT_SMOOTH: &[&str] = &[
     "MaxPoolGradWithArgmax",
 ];
 
+/// Cases in which TensorFlow 2.21 is wrong, and what it does.
+const MISTAKES: &[(&str, &str)] = &[
+    ("Round of int32", "gives zeros; an integer is its own rounding"),
+    ("Round of int64", "gives zeros; an integer is its own rounding"),
+];
+
 #[derive(Default)]
 struct Tally {
     passed: usize,
@@ -142,7 +148,9 @@ fn replay(file: &str) {
     // `GOLDEN=Gather` replays only the cases whose name contains it.
     let only = std::env::var("GOLDEN").unwrap_or_default();
     let mut tally = Tally::default();
-    for case in json::cases(file).iter().filter(|c| text(c, "name").contains(&only)) {
+    let is_mistaken = |name: &str| MISTAKES.iter().any(|(mistake, _)| *mistake == name);
+    let chosen = |case: &&Value| text(case, "name").contains(&only) && !is_mistaken(text(case, "name"));
+    for case in json::cases(file).iter().filter(chosen) {
         let run = catch_unwind(AssertUnwindSafe(|| {
             if case.get("graph").is_some() { graph_case(case) } else { node_case(case, &mut tally) }
         }));
@@ -196,6 +204,8 @@ enum Inputs {
     Known,
     /// As feeds: nothing is known while the graph is built.
     Fed,
+    /// Floats as feeds, the rest (axes, indices) as constants: what a gradient usually sees.
+    FloatsFed,
 }
 
 /// A graph of one node and what feeds it.
@@ -239,7 +249,7 @@ impl Bench {
                 None => {
                     let value = json::tensor(input);
                     let attrs = [("dtype", Attr::Type(value.dtype())), ("shape", Attr::Shape(PartialShape::unknown()))];
-                    if how == Inputs::Known {
+                    if how == Inputs::Known || (how == Inputs::FloatsFed && !value.dtype().is_floating()) {
                         s.constant(value)?
                     } else {
                         let [dtype, shape] = attrs;
@@ -371,7 +381,7 @@ fn check_gradient(case: &Value, grad: &Value, tally: &mut Tally) -> Result<(), S
     if !matches!(registry().get(op).map(|o| &o.gradient), Some(Differentiation::By(_) | Differentiation::Zero)) {
         return Err("there is none".into());
     }
-    for how in [Inputs::Known, Inputs::Fed] {
+    for how in [Inputs::Known, Inputs::FloatsFed] {
         let (bench, grads) = gradient_graph(case, grad, how).map_err(|e| e.to_string())?;
         let mut runner = runner::for_nodes();
         if !bench.setup.is_empty() {
@@ -404,7 +414,7 @@ fn check_gradient(case: &Value, grad: &Value, tally: &mut Tally) -> Result<(), S
                 (found, wanted, _) => return Err(format!("of input {i}: wanted {wanted}, found {found:?}")),
             }
         }
-        if how == Inputs::Fed && !NOT_SMOOTH.contains(&op) {
+        if how == Inputs::FloatsFed && !NOT_SMOOTH.contains(&op) {
             check_differences(&bench, &grads, grad, tally)?;
         }
     }
@@ -466,13 +476,15 @@ fn check_differences(
                 feeds.insert(*x, Tensor::from_vec(fed.shape(), moved).ok()?);
                 value(&feeds)
             };
-            let step = STEP * point[k].abs().max(1.0);
+            let step = STEP.max(point[k].abs() * 1e-9);
             let (Some(above), Some(below)) = (at(step), at(-step)) else { continue };
             let slope = (above - below) / (2.0 * step);
+            // What rounding of the sums alone can make of it.
+            let noise = 4.0 * f64::EPSILON * above.abs().max(below.abs()) / step;
             // Outside an op's domain there is no slope to compare with.
             if slope.is_finite() && point[k].is_finite() && found[k].is_finite() {
                 let error = (slope - found[k]).abs();
-                if error > 1e-4 * slope.abs().max(found[k].abs()).max(1.0) {
+                if error > 1e-4 * slope.abs().max(found[k].abs()).max(1.0) + noise {
                     return Err(format!("of input {i}[{k}]: the slope is {slope}, the gradient {}", found[k]));
                 }
             }
@@ -480,6 +492,10 @@ fn check_differences(
         tally.differences += 1;
     }
     Ok(())
+}
+
+fn asks_for(wanted: Option<&Value>, code: Code) -> bool {
+    wanted.is_some_and(|error| json::code(text(error, "code")) == code)
 }
 
 /// Runs the steps of a small graph in one session.
@@ -507,7 +523,7 @@ fn graph_case(case: &Value) -> Result<Outcome, String> {
         let fetches = names("fetches")?;
         let here = |why: String| format!("step {number}: {why}");
         match (step.get("error"), runner.run(&graph, &feeds, &fetches, &targets)) {
-            (_, Err(error)) if error.code == Code::Unimplemented && step.get("error").is_none() => {
+            (wanted, Err(error)) if error.code == Code::Unimplemented && !asks_for(wanted, error.code) => {
                 return Ok(Outcome::Skipped);
             }
             (Some(error), Ok(_)) => return Err(here(format!("wanted {}, found no error", text(error, "code")))),

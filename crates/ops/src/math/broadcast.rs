@@ -5,7 +5,7 @@
 use framework::gradient::GradValue;
 use framework::kernel::function;
 use framework::{Grad, InferenceContext, KernelContext, Op, Output, Scope};
-use tensor::{DType, PartialShape, Result, Shape, Tensor, invalid};
+use tensor::{DType, PartialShape, Result, Tensor, invalid};
 
 /// The ops of this file.
 pub fn ops() -> Vec<Op> {
@@ -25,12 +25,11 @@ pub fn ops() -> Vec<Op> {
 
 /// The gradients of an op's two inputs, each summed over the axes along which that input was repeated.
 pub fn sum_to_inputs(s: &Scope, g: &Grad<'_>, grads: [Option<Output>; 2]) -> Result<Vec<Option<GradValue>>> {
-    let known = [s.shape(g.inputs[0])?.known(), s.shape(g.inputs[1])?.known()];
-    if let [Some(a), Some(b)] = known {
-        let (axes_a, axes_b) = repeated_axes(&a.to_i64s(), &b.to_i64s())?;
+    let (a, b) = (s.shape(g.inputs[0])?, s.shape(g.inputs[1])?);
+    if let Some((axes_a, axes_b)) = axes_known_early(&a, &b) {
         return Ok(vec![
-            grads[0].map(|grad| sum_known(s, grad, &a, &axes_a)).transpose()?,
-            grads[1].map(|grad| sum_known(s, grad, &b, &axes_b)).transpose()?,
+            grads[0].map(|grad| sum_over(s, grad, g.inputs[0], &axes_a)).transpose()?,
+            grads[1].map(|grad| sum_over(s, grad, g.inputs[1], &axes_b)).transpose()?,
         ]);
     }
     let sizes = [s.op("Shape", &[g.inputs[0]])?, s.op("Shape", &[g.inputs[1]])?];
@@ -41,9 +40,8 @@ pub fn sum_to_inputs(s: &Scope, g: &Grad<'_>, grads: [Option<Output>; 2]) -> Res
 
 /// A gradient summed over the axes along which `x` was repeated to get its shape.
 pub fn sum_to(s: &Scope, grad: Output, x: Output) -> Result<GradValue> {
-    if let (Some(small), Some(large)) = (s.shape(x)?.known(), s.shape(grad)?.known()) {
-        let (axes, _) = repeated_axes(&small.to_i64s(), &large.to_i64s())?;
-        return sum_known(s, grad, &small, &axes);
+    if let Some((axes, _)) = axes_known_early(&s.shape(x)?, &s.shape(grad)?) {
+        return sum_over(s, grad, x, &axes);
     }
     let sizes = s.op("Shape", &[x])?;
     let axes = s.node("BroadcastGradientArgs").input(sizes).input(s.op("Shape", &[grad])?).output()?;
@@ -55,16 +53,42 @@ fn sum_dynamic(s: &Scope, grad: Output, axes: Output, sizes: Output) -> Result<G
     Ok(s.op("Reshape", &[sum, sizes])?.into())
 }
 
-fn sum_known(s: &Scope, grad: Output, shape: &Shape, axes: &[i64]) -> Result<GradValue> {
-    if axes.is_empty() || s.shape(grad)?.known().as_ref() == Some(shape) {
+fn sum_over(s: &Scope, grad: Output, x: Output, axes: &[i32]) -> Result<GradValue> {
+    if axes.is_empty() {
         return Ok(grad.into());
     }
-    let axes: Vec<i32> = axes.iter().map(|&axis| axis as i32).collect();
-    let sum = s.op("Sum", &[grad, s.constant(axes)?])?;
-    if s.shape(sum)?.known().as_ref() == Some(shape) {
+    let sum = s.op("Sum", &[grad, s.constant(axes.to_vec())?])?;
+    let (have, want) = (s.shape(sum)?, s.shape(x)?);
+    if have.rank().is_some() && have.rank() == want.rank() {
         return Ok(sum.into());
     }
-    Ok(s.op("Reshape", &[sum, s.constant(shape.to_i64s())?])?.into())
+    let sizes = match want.known() {
+        Some(shape) => s.constant(shape.to_i64s())?,
+        None => s.op("Shape", &[x])?,
+    };
+    Ok(s.op("Reshape", &[sum, sizes])?.into())
+}
+
+/// The axes of the common shape over which the gradients of `a` and `b` are to be summed, where that can be told
+/// from what is known while the graph is built.
+fn axes_known_early(a: &PartialShape, b: &PartialShape) -> Option<(Vec<i32>, Vec<i32>)> {
+    let (a, b) = (a.dims()?, b.dims()?);
+    let rank = a.len().max(b.len());
+    let (mut axes_a, mut axes_b) = (Vec::new(), Vec::new());
+    for axis in 0..rank {
+        let at = |dims: &[Option<usize>]| (axis + dims.len()).checked_sub(rank).map(|i| dims[i]);
+        // An axis that is missing is always summed. One of size 1 is, unless it is so on both sides: then the sum
+        // would change nothing. If the size of the other side is unknown the sum is right whatever it turns out to be.
+        match (at(a), at(b)) {
+            (None, _) => axes_a.push(axis as i32),
+            (_, None) => axes_b.push(axis as i32),
+            (Some(Some(x)), Some(Some(y))) if x == y => {}
+            (Some(Some(1)), _) => axes_a.push(axis as i32),
+            (_, Some(Some(1))) => axes_b.push(axis as i32),
+            _ => return None,
+        }
+    }
+    Some((axes_a, axes_b))
 }
 
 /// The axes of the common shape along which `a`, and along which `b`, has to be repeated or is missing. An axis of
@@ -129,15 +153,23 @@ mod tests {
 
     #[test]
     fn axes_of_one_are_summed_and_missing_ones_too() {
-        let cases: &[(&[i64], &[i64], &[i64], &[i64])] = &[
-            (&[4, 5], &[4, 5], &[], &[]),
-            (&[2, 3], &[3], &[], &[0]),
-            (&[], &[2], &[0], &[]),
-            (&[2, 1, 3], &[4, 1], &[1], &[0, 2]),
-        ];
-        for (a, b, want_a, want_b) in cases {
+        let check = |a: &[i64], b: &[i64], want_a: &[i64], want_b: &[i64]| {
             assert_eq!(repeated_axes(a, b).unwrap(), (want_a.to_vec(), want_b.to_vec()), "{a:?} {b:?}");
-        }
+        };
+        check(&[4, 5], &[4, 5], &[], &[]);
+        check(&[2, 3], &[3], &[], &[0]);
+        check(&[], &[2], &[0], &[]);
+        check(&[2, 1, 3], &[4, 1], &[1], &[0, 2]);
         assert!(repeated_axes(&[2], &[3]).is_err());
+    }
+
+    #[test]
+    fn a_bias_is_summed_over_an_unknown_batch() {
+        let batch = PartialShape::new([None, Some(10)]);
+        assert_eq!(axes_known_early(&batch, &[10].into()), Some((vec![], vec![0])));
+        assert_eq!(axes_known_early(&batch, &PartialShape::scalar()), Some((vec![], vec![0, 1])));
+        assert_eq!(axes_known_early(&[1, 10].into(), &batch), Some((vec![0], vec![])));
+        assert_eq!(axes_known_early(&batch, &batch), None, "either may turn out to be 1");
+        assert_eq!(axes_known_early(&batch, &[7, 10].into()), None);
     }
 }

@@ -43,7 +43,7 @@ impl RealKernel for Bucketize {
         let mut y = ctx.allocate::<i32>(x.shape())?;
         let bucket = |x: T| {
             let x = x.to_f64();
-            self.boundaries.partition_point(|&boundary| !(x < boundary)) as i32
+            self.boundaries.partition_point(|&boundary| boundary <= x || x.is_nan()) as i32
         };
         map(ctx.pool(), x.as_slice::<T>()?, &mut y, bucket);
         ctx.set_output(0, y)

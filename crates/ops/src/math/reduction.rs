@@ -76,29 +76,37 @@ fn known_product(c: &InferenceContext<'_>) -> Option<Vec<Option<Tensor>>> {
     }])
 }
 
-/// A reduction's gradient or output with the reduced axes kept as 1, so that it broadcasts against the input.
-struct Kept {
-    /// The shape with reduced axes as 1, as a tensor; none if it has that shape already.
-    shape: Option<Output>,
+/// How a reduction's gradient or output gets the reduced axes back as 1, so that it broadcasts against the input.
+enum Kept {
+    /// It has them.
+    Already,
+    /// By this shape.
+    Reshape(Output),
+    /// One after the other, in ascending order.
+    Expand(Vec<i32>),
 }
 
 impl Kept {
     fn new(s: &Scope, g: &Grad<'_>) -> Result<Kept> {
         if g.attr::<bool>(s, "keep_dims")? {
-            return Ok(Kept { shape: None });
+            return Ok(Kept::Already);
         }
         let (x, axes) = (g.inputs[0], g.inputs[1]);
-        let known = s.with_graph(|graph| -> Result<Option<Vec<i64>>> {
-            let axes = graph.info(axes)?.value.as_ref().and_then(|v| v.to_i64s().ok());
-            let (Some(axes), Some(shape)) = (axes, graph.info(x)?.shape.known()) else { return Ok(None) };
-            let mut dims = shape.to_i64s();
-            for axis in axes {
-                dims[shape.axis(axis)?] = 1;
+        let (shape, axes_value) = (s.shape(x)?, s.info(axes)?.value.and_then(|v| v.to_i64s().ok()));
+        if let (Some(dims), Some(axes)) = (shape.dims(), axes_value) {
+            let rank = dims.len() as i64;
+            let mut dims: Vec<Option<i64>> = dims.iter().map(|dim| dim.map(|d| d as i64)).collect();
+            let mut axes: Vec<usize> = axes.iter().map(|axis| axis.rem_euclid(rank.max(1)) as usize).collect();
+            for &axis in &axes {
+                if let Some(dim) = dims.get_mut(axis) {
+                    *dim = Some(1);
+                }
             }
-            Ok(Some(dims))
-        })?;
-        if let Some(dims) = known {
-            return Ok(Kept { shape: Some(s.constant(dims)?) });
+            if let Some(dims) = dims.into_iter().collect::<Option<Vec<i64>>>() {
+                return Ok(Kept::Reshape(s.constant(dims)?));
+            }
+            axes.sort_unstable();
+            return Ok(Kept::Expand(axes.into_iter().map(|axis| axis as i32).collect()));
         }
         // The input's sizes, with ones put over those of the reduced axes.
         let (sizes, rank) = (s.op("Shape", &[x])?, s.op("Rank", &[x])?);
@@ -107,13 +115,14 @@ impl Kept {
         let all = s.op("Range", &[s.constant(0i32)?, rank, s.constant(1i32)?])?;
         let ones = s.op("Fill", &[s.op("Shape", &[axes])?, s.constant(1i32)?])?;
         let stitch = s.node("DynamicStitch").inputs(&[all, axes, sizes, ones]).attr("N", 2i64).output()?;
-        Ok(Kept { shape: Some(stitch) })
+        Ok(Kept::Reshape(stitch))
     }
 
     fn of(&self, s: &Scope, x: Output) -> Result<Output> {
-        match self.shape {
-            Some(shape) => s.op("Reshape", &[x, shape]),
-            None => Ok(x),
+        match self {
+            Kept::Already => Ok(x),
+            Kept::Reshape(shape) => s.op("Reshape", &[x, *shape]),
+            Kept::Expand(axes) => axes.iter().try_fold(x, |x, &axis| s.op("ExpandDims", &[x, s.constant(axis)?])),
         }
     }
 }
