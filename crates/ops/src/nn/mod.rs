@@ -3,6 +3,7 @@
 mod activations;
 mod batch_norm;
 mod bias_add;
+mod convolution;
 mod cross_entropy;
 mod in_top_k;
 mod l2_loss;
@@ -15,6 +16,7 @@ pub(crate) mod testing;
 pub use activations::{elu, leaky_relu, relu, relu6, selu, softplus};
 pub use batch_norm::{BatchNormOptions, fused_batch_norm};
 pub use bias_add::{bias_add, bias_add_nchw};
+pub use convolution::{ConvOptions, conv2d, depthwise_conv2d};
 pub use cross_entropy::{softmax_cross_entropy_with_logits, sparse_softmax_cross_entropy_with_logits};
 pub use in_top_k::in_top_k;
 pub use l2_loss::l2_loss;
@@ -29,6 +31,7 @@ pub fn ops() -> Vec<Op> {
         activations::ops(),
         batch_norm::ops(),
         bias_add::ops(),
+        convolution::ops(),
         cross_entropy::ops(),
         in_top_k::ops(),
         l2_loss::ops(),

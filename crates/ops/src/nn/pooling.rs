@@ -218,6 +218,8 @@ impl Pooling {
         let [batch, in_height, in_width, channels] = four_dims("tensor_in", shape)?;
         let height = self.sliding.extent(0, in_height, self.ksize[1])?;
         let width = self.sliding.extent(1, in_width, self.ksize[2])?;
+        // The work for a row of windows must be a number.
+        Shape::checked([width.windows, channels, self.ksize[1], self.ksize[2]].map(|d| d as i64))?;
         Ok(Windows {
             batch,
             in_height,
@@ -345,8 +347,34 @@ impl FloatKernel for AvgPool {
     fn compute<T: Float>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
         let windows = self.0.windows(ctx.input(0).shape())?;
         let mut y = ctx.allocate::<T>(Shape::checked(pooled(&windows).map(|d| d as i64))?)?;
-        avg_pool(ctx.pool(), &windows, ctx.input(0).as_slice::<T>()?, &mut y);
+        let x = ctx.input(0).as_slice::<T>()?;
+        if T::DTYPE.size() == 2 {
+            avg_pool_rounding(&windows, x, &mut y);
+        } else {
+            avg_pool(ctx.pool(), &windows, x, &mut y);
+        }
         ctx.set_output(0, y)
+    }
+}
+
+/// Means of halves as TensorFlow's kernel makes them: the sum is rounded after every addition.
+fn avg_pool_rounding<T: Float>(windows: &Windows, x: &[T], y: &mut [T]) {
+    let Windows { in_height, in_width, out_height, out_width, channels, .. } = *windows;
+    let covered = |at: usize, stride: usize, pad: usize, window: usize, len: usize| {
+        let start = at * stride;
+        start.saturating_sub(pad).min(len)..(start + window).saturating_sub(pad).min(len)
+    };
+    for (i, y) in y.chunks_exact_mut(channels.max(1)).enumerate() {
+        let (column, row, image) = (i % out_width, i / out_width % out_height, i / out_width / out_height);
+        let rows = covered(row, windows.stride_height, windows.pad_top, windows.height, in_height);
+        let columns = covered(column, windows.stride_width, windows.pad_left, windows.width, in_width);
+        let count = T::from_i64((rows.len() * columns.len()) as i64);
+        y.fill(T::ZERO);
+        for at in rows.flat_map(|row| columns.clone().map(move |column| row * in_width + column)) {
+            let pixel = &x[(image * in_height * in_width + at) * channels..][..channels];
+            y.iter_mut().zip(pixel).for_each(|(y, x)| *y = y.add(*x));
+        }
+        y.iter_mut().for_each(|y| *y = y.div(count));
     }
 }
 
@@ -408,7 +436,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused() {
         let x = f32s([1, 2, 2, 1], &[0.0; 4]);
-        refuses("MaxPool", &attrs([1, 3, 3, 1], [1, 1, 1, 1], "VALID"), std::slice::from_ref(&x), "Negative dimension");
+        refuses("MaxPool", &attrs([1, 4, 4, 1], [1, 1, 1, 1], "VALID"), std::slice::from_ref(&x), "Negative dimension");
         refuses("MaxPool", &attrs([1, 0, 3, 1], [1, 1, 1, 1], "SAME"), std::slice::from_ref(&x), "must be positive");
         refuses("AvgPool", &attrs([1, 1, 1, 1], [1, 0, 1, 1], "SAME"), std::slice::from_ref(&x), "Stride must be > 0");
         let error = run("MaxPool", &attrs([2, 1, 1, 1], [2, 1, 1, 1], "SAME"), &[x]).unwrap_err();

@@ -189,9 +189,10 @@ impl Sliding {
     }
 }
 
+/// The number of places of a window; an image too small by less than a stride has none.
 fn windows(input: usize, window: usize, stride: usize) -> Result<usize> {
-    match input.checked_sub(window) {
-        Some(rest) => Ok(rest / stride + 1),
+    match input.saturating_add(stride).checked_sub(window) {
+        Some(rest) => Ok(rest / stride),
         None => Err(invalid!(
             "Negative dimension size caused by subtracting {window} from {input}: the window is larger than the image"
         )),
@@ -267,6 +268,7 @@ mod tests {
             (5, 2, 1, 2, Padding::Same, 5, 1),
             (5, 3, 2, 1, Padding::Valid, 2, 0),
             (5, 3, 1, 2, Padding::Valid, 1, 0),
+            (4, 5, 1, 1, Padding::Valid, 0, 0),
             (5, 3, 2, 1, explicit, 3, 1),
             (0, 3, 2, 1, Padding::Same, 0, 1),
         ] {
@@ -277,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_window_that_does_not_fit_is_refused() {
-        assert!(sliding(1, 2, Padding::Valid).extent(0, 4, 3).is_err());
+        assert!(sliding(1, 2, Padding::Valid).extent(0, 3, 3).is_err());
         assert!(sliding(1, usize::MAX, Padding::Same).extent(0, 4, 3).is_err());
     }
 }
