@@ -192,4 +192,36 @@ mod tests {
         let rows = node.attr("dtype", DType::I32).attr("batch_dims", 1i64).output().unwrap();
         assert_eq!(b.fetch(rows).unwrap(), [[3i32, 1], [5, 5]].into());
     }
+
+    /// By hand: each row's gradient is the sum of what its readers give back, 1 for the first, 2 for the second, ….
+    #[test]
+    fn batches_have_gradients_of_their_own() {
+        let b = Bench::new();
+        let w = var_handle(&b.s, "w", DType::F32, [2, 3, 1]).unwrap();
+        let init = b.s.constant(Tensor::zeros(DType::F32, [2, 3, 1]).unwrap()).unwrap();
+        b.run(assign_variable(&b.s, w, init).unwrap()).unwrap();
+        let node = b.s.node("ResourceGather").input(w).input(b.s.constant([[2i64, 0], [1, 1]]).unwrap());
+        let rows = node.attr("dtype", DType::F32).attr("batch_dims", 1i64).output().unwrap();
+        let dy = Tensor::from_vec([2, 2, 1], vec![1.0f32, 2.0, 3.0, 4.0]).unwrap();
+        let dy = b.s.constant(dy).unwrap();
+        let grads = framework::gradients(&b.s, &[rows], &[w], &[Some(dy)], &[]).unwrap();
+        let Some(GradValue::Dense(dw)) = grads[0] else { panic!("wanted a dense gradient, found {grads:?}") };
+        let want = Tensor::from_vec([2, 3, 1], vec![2.0f32, 0.0, 1.0, 0.0, 7.0, 0.0]).unwrap();
+        assert_eq!(b.fetch(dw).unwrap(), want);
+    }
+
+    #[test]
+    fn the_gradient_names_the_rows_it_is_of() {
+        let b = Bench::new();
+        let w = var_handle(&b.s, "w", DType::F32, [3, 2]).unwrap();
+        let init = b.s.constant(Tensor::zeros(DType::F32, [3, 2]).unwrap()).unwrap();
+        b.run(assign_variable(&b.s, w, init).unwrap()).unwrap();
+        let rows = resource_gather(&b.s, w, b.s.constant([2i32, 0]).unwrap(), DType::F32).unwrap();
+        let dy = b.s.constant([[1.0f32, 2.0], [3.0, 4.0]]).unwrap();
+        let grads = framework::gradients(&b.s, &[rows], &[w], &[Some(dy)], &[]).unwrap();
+        let Some(GradValue::Sparse(slices)) = grads[0] else { panic!("wanted rows, found {grads:?}") };
+        assert_eq!(b.fetch(slices.indices).unwrap(), [2i32, 0].into());
+        assert_eq!(b.fetch(slices.values).unwrap(), [[1.0f32, 2.0], [3.0, 4.0]].into());
+        assert_eq!(b.fetch(slices.dense_shape.unwrap()).unwrap(), [3i32, 2].into());
+    }
 }

@@ -82,9 +82,9 @@ pub(crate) mod testing {
     //! A graph, and a device to run it on: what the tests of variables share.
 
     use framework::interpret::Interpreter;
-    use framework::{CpuDevice, Device, DeviceName, NodeId, Output, Pool, Scope, SystemEnv};
+    use framework::{CpuDevice, Device, DeviceName, NodeId, Output, Pool, Registry, Scope, SystemEnv};
     use std::collections::HashMap;
-    use std::sync::Arc;
+    use std::sync::{Arc, OnceLock};
     use tensor::{Result, Tensor};
 
     pub(crate) struct Bench {
@@ -100,11 +100,10 @@ pub(crate) mod testing {
 
         pub(crate) fn with_threads(pool: Pool) -> Bench {
             let device: Arc<dyn Device> = Arc::new(CpuDevice::new(DeviceName::cpu("localhost", 0, 0), 1, pool));
-            // Tests of variables need constants; the other families are not their concern.
-            let registry =
-                framework::Registry::new([crate::array::ops(), crate::state::ops(), crate::training::ops()].concat());
+            static REGISTRY: OnceLock<Arc<Registry>> = OnceLock::new();
+            let registry = REGISTRY.get_or_init(|| Arc::new(crate::registry())).clone();
             let interpreter = Interpreter::new(device.clone(), Arc::new(SystemEnv::default()));
-            Bench { s: Scope::new(Arc::new(registry)), device, interpreter }
+            Bench { s: Scope::new(registry), device, interpreter }
         }
 
         pub(crate) fn fetch(&self, output: Output) -> Result<Tensor> {
