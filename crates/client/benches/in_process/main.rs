@@ -10,6 +10,7 @@
 //! and is timed in the same run, in turns with ours, because the machine may be shared. Where a workload repeats one op,
 //! the copies wait for each other, and TensorFlow's graph rewriting is off so that it runs them all.
 
+mod training;
 mod workloads;
 
 use distributed::{LocalCluster, MasterInterface, RunStep};
@@ -135,7 +136,12 @@ impl TensorFlow {
     fn start() -> Option<TensorFlow> {
         let python = std::env::var("TF_PYTHON").ok()?;
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/in_process/their_side.py");
-        let mut child = Command::new(python).arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("TF_PYTHON runs");
+        let mut child = Command::new(python)
+            .arg(script)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("TF_PYTHON runs");
         let (input, output) = (child.stdin.take()?, BufReader::new(child.stdout.take()?));
         Some(TensorFlow { child, input, output })
     }

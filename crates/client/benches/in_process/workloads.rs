@@ -1,5 +1,6 @@
 //! The graphs to measure.
 
+use crate::training;
 use framework::graph::export;
 use framework::{NodeId, Output, Scope};
 use std::sync::Arc;
@@ -83,7 +84,15 @@ impl Build {
         Ok(before.expect("at least one copy"))
     }
 
-    fn finish(self, name: &'static str, target: NodeId, repeats: usize, work: f64, unit: Unit, wanted: &'static str) -> Result<Workload> {
+    fn finish(
+        self,
+        name: &'static str,
+        target: NodeId,
+        repeats: usize,
+        work: f64,
+        unit: Unit,
+        wanted: &'static str,
+    ) -> Result<Workload> {
         let init = if self.inits.is_empty() {
             None
         } else {
@@ -141,6 +150,8 @@ pub fn all() -> Vec<Recipe> {
         recipe("softmax 1024x1000", |name| unary(name, "Softmax", &[1024, 1000])),
         recipe("reduce_sum axis 0 1024x1024", reduce_sum),
         recipe("transpose 1024x1024", transpose),
+        recipe("MNIST MLP step, batch 100", training::mnist_mlp),
+        recipe("MNIST CNN step, batch 50", training::mnist_cnn),
     ]
 }
 
@@ -190,7 +201,12 @@ fn while_loop(name: &'static str) -> Result<Workload> {
     let b = Build::new();
     let s = &b.s;
     let enter = |value: Output, constant: bool| {
-        s.node("Enter").input(value).attr("frame_name", "loop").attr("is_constant", constant).attr("parallel_iterations", 10i64).output()
+        s.node("Enter")
+            .input(value)
+            .attr("frame_name", "loop")
+            .attr("is_constant", constant)
+            .attr("parallel_iterations", 10i64)
+            .output()
     };
     let (i, x) = (enter(s.constant(0i32)?, false)?, enter(s.constant(0.0f32)?, false)?);
     let merge = |v: Output| s.node("Merge").inputs(&[v, v]).output();
@@ -201,7 +217,8 @@ fn while_loop(name: &'static str) -> Result<Workload> {
     let (switch_i, switch_x) = (switch(i)?, switch(x)?);
     let taken = |node: NodeId| s.op("Identity", &[Output { node, index: 1 }]);
     let (body_i, body_x) = (taken(switch_i)?, taken(switch_x)?);
-    let (one, step) = s.with_control(&[body_i.node], || Ok::<_, tensor::Error>((s.constant(1i32)?, s.constant(1.0f32)?)))?;
+    let (one, step) =
+        s.with_control(&[body_i.node], || Ok::<_, tensor::Error>((s.constant(1i32)?, s.constant(1.0f32)?)))?;
     let next_i = s.op("NextIteration", &[s.op("AddV2", &[body_i, one])?])?;
     let next_x = s.op("NextIteration", &[s.op("AddV2", &[body_x, step])?])?;
     s.edit_graph(|g| g.set_input(i.node, 1, next_i).and_then(|()| g.set_input(x.node, 1, next_x)))?;
