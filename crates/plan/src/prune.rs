@@ -85,7 +85,12 @@ pub fn prune(
     let feeds = signature.feeds.iter().map(|name| resolve_feed(graph, name)).collect::<Result<Vec<_>>>()?;
     let fetches = signature.fetches.iter().map(|name| resolve_fetch(graph, name)).collect::<Result<Vec<_>>>()?;
     let targets = resolve_targets(graph, &signature.targets)?;
-    let fed: HashMap<Output, usize> = feeds.iter().enumerate().map(|(i, f)| (*f, i)).collect();
+    let mut fed: HashMap<Output, usize> = HashMap::with_capacity(feeds.len());
+    for (i, (feed, name)) in feeds.iter().zip(&signature.feeds).enumerate() {
+        if let Some(first) = fed.insert(*feed, i) {
+            return Err(invalid!("Duplicated feeds: {} and {name} are the same", signature.feeds[first]));
+        }
+    }
     for (fetch, name) in fetches.iter().zip(&signature.fetches) {
         if fed.contains_key(fetch) {
             return Err(invalid!("{name} is both fed and fetched."));

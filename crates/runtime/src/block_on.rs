@@ -41,6 +41,10 @@ pub fn block_on<F: Future>(future: F, deadline: Option<Instant>) -> Result<F::Ou
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return Ok(output);
         }
+        // A future that wakes itself while it is polled must not outrun the deadline.
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(Elapsed);
+        }
         let mut spins = 0;
         while !unpark.woken.swap(false, Ordering::Acquire) {
             if spins < SPINS {
@@ -69,5 +73,15 @@ mod tests {
         let deadline = Instant::now() + Duration::from_millis(10);
         assert_eq!(block_on(std::future::pending::<()>(), Some(deadline)), Err(Elapsed));
         assert_eq!(block_on(async { 7 }, None), Ok(7));
+    }
+
+    #[test]
+    fn a_future_that_wakes_itself_is_given_up_too() {
+        let deadline = Instant::now() + Duration::from_millis(10);
+        let restless = std::future::poll_fn(|cx| {
+            cx.waker().wake_by_ref();
+            Poll::<()>::Pending
+        });
+        assert_eq!(block_on(restless, Some(deadline)), Err(Elapsed));
     }
 }

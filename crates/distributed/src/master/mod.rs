@@ -86,8 +86,7 @@ impl MasterInterface for Master {
             let closed = self.sessions.lock().remove(&session);
             let closed = closed
                 .ok_or_else(|| aborted!("Session {session} is not found. Possibly, this master has restarted."))?;
-            closed.close();
-            self.shared.worker.delete_worker_session(session).await
+            closed.close().await
         })
     }
 
@@ -111,9 +110,8 @@ impl MasterInterface for Master {
         Box::pin(async move {
             let sessions = std::mem::take(&mut *self.sessions.lock());
             self.shared.worker.cleanup_all(containers).await?;
-            for (handle, session) in sessions {
-                session.close();
-                self.shared.worker.delete_worker_session(handle).await?;
+            for session in sessions.into_values() {
+                session.close().await?;
             }
             Ok(())
         })

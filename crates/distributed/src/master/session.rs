@@ -93,8 +93,13 @@ impl MasterSession {
     }
 
     /// Running steps end, and later ones are refused.
-    pub(super) fn close(&self) {
+    pub(super) async fn close(&self) -> Result<()> {
         self.closing.close();
+        let partial_runs = std::mem::take(&mut *self.partial_runs.lock());
+        for run in partial_runs.into_values() {
+            self.shared.worker.cleanup_graph(run.step).await?;
+        }
+        self.shared.worker.delete_worker_session(self.handle.clone()).await
     }
 
     pub(super) fn partial_step(&self, handle: &str) -> Result<(i64, Arc<ClientGraph>)> {

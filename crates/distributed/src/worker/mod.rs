@@ -72,6 +72,8 @@ impl WorkerInterface for Worker {
     }
 
     fn cleanup_graph(&self, step: i64) -> Call<'_, ()> {
+        let partial = self.partial_runs.lock().remove(&step);
+        drop(partial); // after the lock is released: its graph ends here if it still runs
         self.steps.remove(step);
         Box::pin(std::future::ready(Ok(())))
     }

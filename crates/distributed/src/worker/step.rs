@@ -90,7 +90,7 @@ impl Worker {
         let mut ended = false;
         std::future::poll_fn(|cx| {
             ended = Pin::new(&mut running).poll(cx).is_ready();
-            Poll::Ready(())
+            if running.is_paused() { Poll::Pending } else { Poll::Ready(()) }
         })
         .await;
         if !ended && let Some(run) = self.partial_runs.lock().get_mut(&step) {

@@ -2,7 +2,7 @@
 
 use framework::graph::sources;
 use framework::interpret::build_kernel;
-use framework::{BuiltKernel, ControlFlow, Device, Env, Graph, Node, NodeId};
+use framework::{Attrs, BuiltKernel, ControlFlow, Device, Env, Graph, Node, NodeId};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,21 @@ use tensor::{Result, Tensor, invalid};
 /// Kernels of stateful nodes, by node name: one instance for all executors of a session.
 #[derive(Default)]
 pub struct KernelCache {
-    kernels: Mutex<HashMap<String, (String, BuiltKernel)>>,
+    kernels: Mutex<HashMap<String, Kept>>,
+}
+
+/// A kernel, and what it was made from: plans may give the same name to different nodes of their own, as they do to the
+/// receive of an output that is fed under two spellings.
+struct Kept {
+    op: String,
+    attrs: Attrs,
+    kernel: BuiltKernel,
+}
+
+impl Kept {
+    fn fits(&self, node: &Node) -> bool {
+        self.op == node.op.name && self.attrs == node.attrs
+    }
 }
 
 impl KernelCache {
@@ -21,15 +35,16 @@ impl KernelCache {
         if !keeps {
             return build_kernel(node, device, env);
         }
-        if let Some((op, kernel)) = self.kernels.lock().get(&node.name)
-            && *op == node.op.name
+        if let Some(kept) = self.kernels.lock().get(&node.name)
+            && kept.fits(node)
         {
-            return Ok(kernel.clone());
+            return Ok(kept.kernel.clone());
         }
         let kernel = build_kernel(node, device, env)?;
         let mut kernels = self.kernels.lock();
-        let kept = kernels.entry(node.name.clone()).or_insert_with(|| (node.op.name.clone(), kernel.clone()));
-        Ok(kept.1.clone())
+        let made = || Kept { op: node.op.name.clone(), attrs: node.attrs.clone(), kernel: kernel.clone() };
+        let kept = kernels.entry(node.name.clone()).or_insert_with(made);
+        Ok(if kept.fits(node) { kept.kernel.clone() } else { kernel })
     }
 }
 

@@ -14,6 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
 use tensor::{Error, Result, Tensor, cancelled, internal};
 
 /// In a node's counter: some input is dead. The low bits count inputs still to come.
@@ -38,7 +39,17 @@ impl StepFuture {
     pub(super) fn new(plan: Arc<Plan>, context: Arc<StepContext>) -> StepFuture {
         StepFuture { state: State::Idle(plan, context) }
     }
+
+    /// Whether it can only go on when it is polled again; otherwise it goes on by itself.
+    pub fn is_paused(&self) -> bool {
+        matches!(&self.state, State::Running(step) if step.paused.lock().is_some())
+    }
 }
+
+/// How long a poll may work before it looks up: whoever polls may have a deadline, or somebody to answer to.
+const POLL_MAX: Duration = Duration::from_millis(10);
+/// How many nodes run between two looks at the clock.
+const NODES_PER_LOOK: u32 = 256;
 
 impl Future for StepFuture {
     type Output = Result<()>;
@@ -46,9 +57,18 @@ impl Future for StepFuture {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let step = match std::mem::replace(&mut self.state, State::Done) {
             State::Idle(plan, context) => Step::start(plan, context),
-            State::Running(step) => step,
+            State::Running(step) => {
+                let paused = step.paused.lock().take();
+                if let Some((iteration, local)) = paused {
+                    step.work_for_a_while(iteration, local);
+                }
+                step
+            }
             State::Done => panic!("a finished step was polled"),
         };
+        if step.paused.lock().is_some() {
+            cx.waker().wake_by_ref();
+        }
         if !step.finished.load(Ordering::Acquire) {
             let mut waker = step.waker.lock();
             if !step.finished.load(Ordering::Acquire) {
@@ -79,6 +99,8 @@ pub(super) struct Step {
     finished: AtomicBool,
     waker: Mutex<Option<Waker>>,
     waiting: Mutex<HashMap<u32, Vec<Arc<Waiting>>>>,
+    /// What the polling thread had before it when it looked up; the token is kept along with it.
+    paused: Mutex<Option<(Arc<Iteration>, Local)>>,
     /// Frames that may still hold on to themselves when a step ends early.
     pub(super) frames: Mutex<Vec<Arc<Frame>>>,
 }
@@ -92,6 +114,8 @@ pub(super) struct Local {
     others: Vec<(Arc<Iteration>, u32)>,
     /// Ready nodes that another thread may take.
     costly: Vec<(Arc<Iteration>, u32)>,
+    /// Whether the node that ran last was one of these.
+    ran_costly: bool,
     outputs: Vec<Value>,
     /// Scratch for [`Step::deliver`].
     pub(super) found: Vec<u32>,
@@ -109,37 +133,76 @@ impl Step {
             finished: AtomicBool::new(false),
             waker: Mutex::new(None),
             waiting: Mutex::default(),
+            paused: Mutex::default(),
             frames: Mutex::default(),
         });
         for &node in step.plan.roots.iter().rev() {
             step.push(&root, true, node, &mut local);
         }
-        step.work(root, local);
+        step.work_for_a_while(root, local);
         step
+    }
+
+    /// Works like [`work`](Step::work) for as long as a poll may take, then keeps what is left for the next poll.
+    fn work_for_a_while(self: &Arc<Step>, mut iteration: Arc<Iteration>, mut local: Local) {
+        let end = Instant::now() + POLL_MAX;
+        loop {
+            for _ in 0..NODES_PER_LOOK {
+                if self.context.is_ended() || !self.run_next(&mut iteration, &mut local) {
+                    drop((iteration, local));
+                    return self.give_back();
+                }
+                if local.ran_costly && Instant::now() >= end {
+                    break;
+                }
+            }
+            if Instant::now() >= end {
+                break;
+            }
+        }
+        *self.paused.lock() = Some((iteration, local));
+        if self.context.is_ended() {
+            self.drop_paused(); // it ended between the check and the pause
+        }
+    }
+
+    fn drop_paused(&self) {
+        let paused = self.paused.lock().take();
+        if let Some(paused) = paused {
+            drop(paused);
+            self.give_back();
+        }
     }
 
     /// Runs nodes until this thread has none left, then gives its token back.
     fn work(self: &Arc<Step>, mut iteration: Arc<Iteration>, mut local: Local) {
-        while !self.context.is_ended() {
-            let node = if let Some(node) = local.ready.pop() {
-                node
-            } else if let Some((other, node)) = local.others.pop() {
-                iteration = other;
-                node
-            } else if let Some((other, node)) = local.costly.pop() {
-                for (iteration, node) in local.costly.drain(..) {
-                    self.spawn(iteration, node);
-                }
-                iteration = other;
-                node
-            } else {
-                break;
-            };
-            self.run_node(&iteration, node, &mut local);
-        }
+        while !self.context.is_ended() && self.run_next(&mut iteration, &mut local) {}
         // What is left of an ended step goes before the token: its values may be what somebody waits to reuse.
         drop((iteration, local));
         self.give_back();
+    }
+
+    /// Runs one of the nodes this thread has before it; `false` if there is none.
+    #[inline]
+    fn run_next(self: &Arc<Step>, iteration: &mut Arc<Iteration>, local: &mut Local) -> bool {
+        local.ran_costly = false;
+        let node = if let Some(node) = local.ready.pop() {
+            node
+        } else if let Some((other, node)) = local.others.pop() {
+            *iteration = other;
+            node
+        } else if let Some((other, node)) = local.costly.pop() {
+            for (iteration, node) in local.costly.drain(..) {
+                self.spawn(iteration, node);
+            }
+            local.ran_costly = true;
+            *iteration = other;
+            node
+        } else {
+            return false;
+        };
+        self.run_node(iteration, node, local);
+        true
     }
 
     fn spawn(self: &Arc<Step>, iteration: Arc<Iteration>, node: u32) {
@@ -169,6 +232,7 @@ impl Step {
     pub(super) fn end(&self, why: Error) {
         self.context.end(why);
         self.drop_waiting();
+        self.drop_paused();
     }
 
     fn drop_waiting(&self) {
