@@ -138,7 +138,7 @@ fn known(c: &InferenceContext<'_>, f: fn(i64, i64) -> Option<i64>) -> Option<Vec
     let (a, b) = (c.input_value(0)?, c.input_value(1)?);
     let shape = match (a.num_elements(), b.num_elements()) {
         (_, 1) if a.shape().rank() >= b.shape().rank() => a.shape(),
-        (1, _) => b.shape(),
+        (1, _) if a.shape().rank() <= b.shape().rank() => b.shape(),
         _ if a.shape() == b.shape() => a.shape(),
         _ => return None,
     };
@@ -326,5 +326,47 @@ impl Kernel for Join {
         });
         let joined: Vec<Bytes> = joined.collect();
         ctx.set_output(0, Tensor::from_strings(shape, joined)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::array::testing::{eval, run};
+    use tensor::{Code, Tensor};
+
+    #[test]
+    fn an_integer_is_not_divided_by_zero() {
+        for op in ["Div", "FloorDiv", "FloorMod"] {
+            let error = eval(op, &[[7i32, 8].into(), [2i32, 0].into()], &[]).unwrap_err();
+            assert_eq!(error.code, Code::InvalidArgument);
+            assert!(error.message.contains("Integer division by zero"), "{op}: {error}");
+            let nothing = Tensor::from(Vec::<i32>::new());
+            assert_eq!(eval(op, &[nothing.clone(), Tensor::scalar(0i32)], &[]).unwrap()[0], nothing);
+        }
+    }
+
+    #[test]
+    fn a_negative_power_of_an_integer_is_refused() {
+        let error = eval("Pow", &[2i32.into(), (-1i32).into()], &[]).unwrap_err();
+        assert!(error.message.contains("negative integer powers"), "{error}");
+        assert_eq!(eval("Pow", &[(-2i64).into(), 3i64.into()], &[]).unwrap()[0], Tensor::scalar(-8i64));
+    }
+
+    #[test]
+    fn a_value_used_twice_is_not_overwritten() {
+        let results = run(|s| {
+            let x = s.op("Neg", &[s.constant([1.0f32, -2.0])?])?;
+            let y = super::add(s, x, x)?;
+            let z = super::mul(s, x, y)?;
+            Ok(vec![x, y, z])
+        });
+        let wanted = [[-1.0f32, 2.0], [-2.0, 4.0], [2.0, 8.0]].map(Tensor::from);
+        assert_eq!(results.unwrap(), wanted);
+    }
+
+    #[test]
+    fn a_row_of_ones_gives_its_rank_to_the_result() {
+        let [wide, narrow] = [Tensor::from([[2i32]]), Tensor::from([1i32, 2, 3])];
+        assert_eq!(eval("Mul", &[wide, narrow], &[]).unwrap()[0], Tensor::from([[2i32, 4, 6]]));
     }
 }

@@ -52,3 +52,19 @@ impl FloatKernel for CheckNumerics {
         ctx.set_output(0, x)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::array::testing::eval;
+    use tensor::{Code, Tensor};
+
+    #[test]
+    fn the_error_says_what_was_found() {
+        let check = |x: Tensor| eval("CheckNumerics", &[x], &[("message", "loss".into())]);
+        assert!(check([1.0f32, 2.0].into()).is_ok());
+        let error = check([1.0f32, f32::NAN].into()).unwrap_err();
+        assert_eq!(error.code, Code::InvalidArgument);
+        assert!(error.message.contains("loss : Tensor had NaN values"), "{error}");
+        assert!(check([f64::INFINITY].into()).unwrap_err().message.contains("had Inf values"));
+    }
+}

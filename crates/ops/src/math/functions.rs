@@ -260,3 +260,17 @@ backwards! {
         dy.neg().mul(y).mul(y)
     };
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::array::testing::eval;
+    use tensor::Tensor;
+
+    #[test]
+    fn halves_round_to_even_and_integers_to_themselves() {
+        let x = Tensor::from([0.5f32, 1.5, -2.5, 2.6]);
+        assert_eq!(eval("Round", &[x], &[]).unwrap()[0], Tensor::from([0.0f32, 2.0, -2.0, 3.0]));
+        let x = Tensor::from([-3i32, 0, 7]);
+        assert_eq!(eval("Round", &[x.clone()], &[]).unwrap()[0], x);
+    }
+}

@@ -293,3 +293,30 @@ fn adjoined<T: Number>(values: &[T], adjoint: bool) -> Cow<'_, [T]> {
         Cow::Borrowed(values)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::array::testing::eval;
+    use tensor::Tensor;
+
+    #[test]
+    fn sizes_that_do_not_fit_are_named() {
+        let error = eval("MatMul", &[[[1.0f32, 2.0, 3.0]].into(), [[1.0f32, 2.0]].into()], &[]).unwrap_err();
+        assert!(error.message.contains("Matrix size-incompatible: In[0]: [1,3], In[1]: [1,2]"), "{error}");
+    }
+
+    #[test]
+    fn a_sum_of_no_terms_is_zero() {
+        let (a, b) = (Tensor::from_vec([2, 0], Vec::<f32>::new()), Tensor::from_vec([0, 3], Vec::<f32>::new()));
+        let product = eval("MatMul", &[a.unwrap(), b.unwrap()], &[]).unwrap().remove(0);
+        assert_eq!(product, Tensor::from([[0.0f32; 3]; 2]));
+    }
+
+    #[test]
+    fn one_matrix_meets_every_matrix_of_a_batch() {
+        let batch = Tensor::from([1.0f32, 2.0, 3.0]).reshaped([3, 1, 1]).unwrap();
+        let product = eval("BatchMatMulV2", &[batch, [[10.0f32, 20.0]].into()], &[]).unwrap().remove(0);
+        assert_eq!(product.dims(), [3, 1, 2]);
+        assert_eq!(product.as_slice::<f32>().unwrap(), [10.0, 20.0, 20.0, 40.0, 30.0, 60.0]);
+    }
+}

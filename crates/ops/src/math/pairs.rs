@@ -7,7 +7,7 @@ use framework::KernelContext;
 use linalg::broadcast::{BroadcastPlan, binary, update};
 use linalg::elementwise::{map, map_in_place, zip, zip_in_place};
 use linalg::parallel::Pool;
-use tensor::{DType, Element, OwnedTensor, Result, Shape, Tensor, broadcast};
+use tensor::{DType, Element, OwnedTensor, Result, Shape, Tensor, broadcast, exhausted};
 
 /// Output 0 is `f` of inputs 0 and 1, element by element.
 pub(crate) fn map_pairs<T: Element>(
@@ -49,7 +49,10 @@ pub(crate) fn compare_pairs<T: Element>(
 pub(crate) fn positions(a: &Tensor, b: &Tensor) -> Result<(Shape, Vec<(usize, usize)>)> {
     let shape = broadcast(a.shape(), b.shape())?;
     let (left, right): (Vec<usize>, Vec<usize>) = ((0..a.num_elements()).collect(), (0..b.num_elements()).collect());
-    let mut pairs = vec![(0, 0); shape.num_elements()];
+    let mut pairs = Vec::new();
+    let count = shape.num_elements();
+    pairs.try_reserve_exact(count).map_err(|_| exhausted!("no memory left for {count} elements of shape {shape}"))?;
+    pairs.resize(count, (0, 0));
     binary(&Pool::inline(), &plan(a, b)?, &left, &right, &mut pairs, |i, j| (i, j));
     Ok((shape, pairs))
 }

@@ -99,3 +99,20 @@ impl RealKernel for Range {
         ctx.set_output(0, y)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::array::testing::eval;
+    use tensor::{Code, Tensor};
+
+    #[test]
+    fn a_range_ends_before_its_limit() {
+        let range = |a: i32, b: i32, c: i32| eval("Range", &[a.into(), b.into(), c.into()], &[]);
+        assert_eq!(range(3, 10, 3).unwrap()[0], Tensor::from([3i32, 6, 9]));
+        assert_eq!(range(3, 0, -2).unwrap()[0], Tensor::from([3i32, 1]));
+        assert_eq!(range(1, 0, 1).unwrap_err().code, Code::InvalidArgument);
+        assert!(range(0, 5, 0).unwrap_err().message.contains("delta != 0"));
+        let huge = eval("Range", &[0i64.into(), i64::MAX.into(), 1i64.into()], &[]);
+        assert!(matches!(huge.unwrap_err().code, Code::ResourceExhausted | Code::InvalidArgument));
+    }
+}

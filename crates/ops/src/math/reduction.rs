@@ -8,6 +8,7 @@ use framework::typed::{NumberKernel, RealKernel, numbers, reals};
 use framework::{Grad, InferenceContext, Kernel, KernelContext, Number, Op, Output, Real, Scope};
 use linalg::reduce::{All, Any, Max, Mean, Min, Prod, ReducePlan, Reducer, Sum, reduce};
 use smallvec::SmallVec;
+use std::marker::PhantomData;
 use tensor::{DType, Element, Result, Shape, Tensor, invalid};
 
 /// The ops of this file.
@@ -197,10 +198,39 @@ macro_rules! reductions {
 }
 reductions! {
     SumKernel: NumberKernel, Number, Sum;
-    MeanKernel: NumberKernel, Number, Mean;
     ProdKernel: NumberKernel, Number, Prod;
     MaxKernel: RealKernel, Real, Max;
     MinKernel: RealKernel, Real, Min;
+}
+
+struct MeanKernel(bool);
+impl NumberKernel for MeanKernel {
+    fn compute<T: Number>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+        use DType::{I8, I16, I32, U8, U16, U32};
+        if const { matches!(T::DTYPE, I8 | I16 | I32 | U8 | U16 | U32) } {
+            fold::<T, WideMean<T>>(ctx, self.0)
+        } else {
+            fold::<T, Mean<T>>(ctx, self.0)
+        }
+    }
+}
+
+/// The mean of narrow integers, summed in 64 bits.
+struct WideMean<T>(PhantomData<fn() -> T>);
+impl<T: Number> Reducer for WideMean<T> {
+    type In = T;
+    type Acc = i64;
+    type Out = T;
+    const START: i64 = 0;
+    fn push(acc: i64, x: T) -> i64 {
+        acc.wrapping_add(x.to_i64())
+    }
+    fn merge(a: i64, b: i64) -> i64 {
+        a.wrapping_add(b)
+    }
+    fn finish(acc: i64, count: usize) -> T {
+        T::from_i64(acc.checked_div(count as i64).unwrap_or(0))
+    }
 }
 
 struct AllKernel(bool);
@@ -248,4 +278,26 @@ pub(crate) fn folded_axes(shape: &Shape, axes: &Tensor) -> Result<SmallVec<[bool
         }
     }
     Ok(folded)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::array::testing::eval;
+    use tensor::{Code, Tensor};
+
+    #[test]
+    fn narrow_integers_are_averaged_beyond_their_range() {
+        let mean = eval("Mean", &[[100i8, 100, 100].into(), 0i32.into()], &[]).unwrap().remove(0);
+        assert_eq!(mean, Tensor::scalar(100i8));
+        let none = Tensor::from(Vec::<i32>::new());
+        assert_eq!(eval("Mean", &[none, 0i32.into()], &[]).unwrap()[0], Tensor::scalar(0i32));
+    }
+
+    #[test]
+    fn axes_are_checked() {
+        let sum = |axes: Tensor| eval("Sum", &[[[1.0f32, 2.0], [3.0, 4.0]].into(), axes], &[]);
+        assert_eq!(sum([-1i32].into()).unwrap()[0], Tensor::from([3.0f32, 7.0]));
+        assert_eq!(sum([2i32].into()).unwrap_err().code, Code::InvalidArgument);
+        assert_eq!(sum([0i64, -2].into()).unwrap_err().code, Code::InvalidArgument);
+    }
 }

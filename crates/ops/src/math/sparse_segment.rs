@@ -173,7 +173,8 @@ fn reduce<T: Real>(ctx: &mut KernelContext<'_>, finish: impl Fn(T::Sum, usize) -
     let (mut y, data) = (ctx.allocate::<T>(shape)?, data.as_slice::<T>()?);
 
     y.fill(T::ZERO);
-    let mut sums = vec![<T::Sum as Number>::ZERO; row];
+    // Without a row to add there is none in memory either, whatever the shape says.
+    let mut sums = vec![<T::Sum as Number>::ZERO; if segments.is_empty() { 0 } else { row }];
     let mut start = 0;
     for group in segments.chunk_by(|a, b| a == b) {
         sums.fill(<T::Sum as Number>::ZERO);
@@ -248,18 +249,38 @@ fn scatter<T: Float>(
     check_range(segments, grad.dims()[0].max(usize::from(found == 0)), "Segment id")?;
     let shape = with_rows(grad, rows)?;
     let row: usize = shape.dims()[1..].iter().product();
-    let grad = grad.as_slice::<T>()?;
-    let mut sums = vec![<T::Acc as Number>::ZERO; shape.num_elements()];
+    let (mut sums, grad) = (ctx.allocate::<T>(shape)?, grad.as_slice::<T>()?);
+
+    sums.fill(T::ZERO);
     let mut start = 0;
     for group in segments.chunk_by(|a, b| a == b) {
         let factor = <T::Acc as Number>::from_f64(scale.of(group.len()));
         let from = &grad[group[0] as usize * row..][..row];
         for &at in &to[start..start + group.len()] {
             for (sum, x) in sums[at as usize * row..][..row].iter_mut().zip(from) {
-                *sum = sum.add(x.to_acc().mul(factor));
+                *sum = T::from_acc(sum.to_acc().add(x.to_acc().mul(factor)));
             }
         }
         start += group.len();
     }
-    Tensor::from_vec(shape, sums.into_iter().map(T::from_acc).collect())
+    Ok(sums.into_tensor())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::array::testing::eval;
+    use tensor::{Code, Tensor};
+
+    #[test]
+    fn chosen_rows_are_averaged_by_segment() {
+        let inputs = [[[1.0f32], [2.0], [4.0]].into(), [2i32, 0, 1].into(), [0i32, 0, 2].into()];
+        let mean = eval("SparseSegmentMean", &inputs, &[]).unwrap().remove(0);
+        assert_eq!(mean, Tensor::from([[2.5f32], [0.0], [2.0]]));
+    }
+
+    #[test]
+    fn a_row_beyond_the_end_is_an_error() {
+        let inputs = [[[1.0f64]].into(), [5i32].into(), [0i32].into(), 3i32.into()];
+        assert_eq!(eval("SparseSegmentSumGrad", &inputs, &[]).unwrap_err().code, Code::InvalidArgument);
+    }
 }
