@@ -5,9 +5,17 @@ use smallvec::SmallVec;
 use std::fmt;
 
 /// The sizes of a tensor's dimensions. The number of elements always fits in an `isize`.
-#[derive(Clone, PartialEq, Eq, Hash, Default)]
+#[derive(PartialEq, Eq, Hash, Default)]
 pub struct Shape {
     dims: SmallVec<[usize; 4]>,
+}
+
+impl Clone for Shape {
+    /// A copy of memory: shapes are cloned with every tensor that passes along an edge.
+    #[inline]
+    fn clone(&self) -> Shape {
+        Shape { dims: SmallVec::from_slice(&self.dims) }
+    }
 }
 
 impl Shape {
