@@ -10,6 +10,18 @@ use std::collections::BTreeSet;
 /// The highest tier that must be complete.
 const TIER: u64 = 1;
 
+/// Pairs of op and type that TensorFlow lists but gives no values for: its kernel fails (`Where`, `GatherNd`,
+/// `ScatterUpdate`), nothing can write such elements (`TensorArrayGatherV3`), or they have no portable form.
+const WITHOUT_VALUES: &[(&str, &[&str])] = &[
+    ("Const", &["variant"]),
+    ("GatherNd", &["resource", "variant"]),
+    ("ScatterUpdate", &["resource", "variant"]),
+    ("TensorArrayGatherV3", &["qint32", "qint8", "quint8"]),
+    ("TensorSummaryV2", &["resource", "variant"]),
+    ("Tile", &["uint16"]),
+    ("Where", &["half"]),
+];
+
 fn definitions() -> Vec<Value> {
     let defs = json::read("opdefs.json");
     list(&defs, "ops").to_vec()
@@ -115,6 +127,7 @@ fn every_type_of_every_op_has_a_case() {
             let wanted = types.as_array().into_iter().flatten().filter(|t| allowed.is_none_or(|a| a.contains(t)));
             let absent: Vec<&str> = wanted
                 .filter_map(Value::as_str)
+                .filter(|t| !WITHOUT_VALUES.iter().any(|(op, types)| *op == name && types.contains(t)))
                 .filter(|t| !seen.contains(&(name.into(), attr.clone(), t.to_string())))
                 .collect();
             if !absent.is_empty() {
