@@ -106,13 +106,21 @@ impl Session {
     }
 
     /// The same, with a time limit or a trace.
-    pub fn run_options<F: Fetch>(&self, fetch: F, feeds: Feeds, options: &RunOptions) -> Result<(F::Values, RunMetadata)> {
+    pub fn run_options<F: Fetch>(
+        &self,
+        fetch: F,
+        feeds: Feeds,
+        options: &RunOptions,
+    ) -> Result<(F::Values, RunMetadata)> {
         let list = FetchList::of(&fetch)?;
         let request = RunStep {
             feeds: feeds.into_named()?,
             fetches: list.outputs,
             targets: list.targets,
-            options: proto::RunOptions { trace_level: if options.trace { FULL_TRACE } else { 0 }, ..Default::default() },
+            options: proto::RunOptions {
+                trace_level: if options.trace { FULL_TRACE } else { 0 },
+                ..Default::default()
+            },
             ..self.request()?
         };
         let reply = wait(self.cluster.master().run_step(request), options.timeout.or(self.options.operation_timeout))?;
@@ -153,7 +161,15 @@ impl Session {
         let new = self.graph.scope().with_graph(|g| {
             (g.len() > known).then(|| {
                 let nodes = g.nodes().skip(known).map(|(_, node)| export::export_node(g, node)).collect();
-                (proto::GraphDef { node: nodes, library: Some(g.library.to_proto()), versions: g.versions.clone(), ..Default::default() }, g.len())
+                (
+                    proto::GraphDef {
+                        node: nodes,
+                        library: Some(g.library.to_proto()),
+                        versions: g.versions.clone(),
+                        ..Default::default()
+                    },
+                    g.len(),
+                )
             })
         });
         if let Some((message, count)) = new {
@@ -205,7 +221,9 @@ fn wait<T>(call: distributed::interface::Call<'_, T>, limit: Option<Duration>) -
     let deadline = limit.map(|l| Instant::now() + l);
     block_on(call, deadline).unwrap_or_else(|_| {
         let limit = limit.unwrap_or_default();
-        Err(deadline_exceeded!("the run took longer than its limit of {limit:?} and was cancelled; RunOptions::timeout raises the limit"))
+        Err(deadline_exceeded!(
+            "the run took longer than its limit of {limit:?} and was cancelled; RunOptions::timeout raises the limit"
+        ))
     })
 }
 
@@ -217,7 +235,11 @@ impl RunMetadata {
         let devices = self.proto.step_stats.iter().flat_map(|s| &s.dev_stats);
         for (pid, device) in devices.enumerate() {
             let mut name = String::new();
-            let _ = write!(name, "{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{pid},\"args\":{{\"name\":{}}}}}", quote(&device.device));
+            let _ = write!(
+                name,
+                "{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{pid},\"args\":{{\"name\":{}}}}}",
+                quote(&device.device)
+            );
             events.push(name);
             for node in &device.node_stats {
                 let op = node.timeline_label.rsplit(" = ").next().unwrap_or_default();

@@ -90,7 +90,8 @@ pub fn dense(outputs: impl IntoIterator<Item = Output>) -> Result<Vec<Option<Gra
 
 /// The gradients of the sum of `ys` by each of `xs`, given the gradients of `ys` (ones where not given).
 ///
-/// `None` where an `x` does not influence any `y`. Paths through `stop` end there.
+/// `None` where an `x` does not influence any `y`. Nodes that make an output in `stop` are taken as constant: gradients
+/// reach them but go no further.
 pub fn gradients(
     s: &Scope,
     ys: &[Output],
@@ -188,7 +189,8 @@ impl<'s> Walk<'s> {
             }
             totals.push(total);
         }
-        let wanted: Vec<bool> = inputs.iter().map(|i| self.between[i.node.index()] && !self.stop.contains(i)).collect();
+        let goes_on = !outputs.iter().any(|o| self.stop.contains(o));
+        let wanted: Vec<bool> = inputs.iter().map(|i| goes_on && self.between[i.node.index()]).collect();
         let any_grad = totals.iter().any(Option::is_some);
         let mut grads: Vec<Option<GradValue>> = vec![None; inputs.len()];
         if any_grad && wanted.iter().any(|w| *w) {
@@ -256,13 +258,14 @@ fn nodes_between(graph: &Graph, ys: &[Output], xs: &[Output], stop: &[Output]) -
     let mut below = vec![false; graph.len()];
     let mut todo: Vec<NodeId> = ys.iter().map(|y| y.node).collect();
     while let Some(node) = todo.pop() {
-        if !std::mem::replace(&mut below[node.index()], true) {
+        let is_stop = stop.iter().any(|o| o.node == node);
+        if !std::mem::replace(&mut below[node.index()], true) && !is_stop {
             todo.extend(graph.node(node).inputs.iter().map(|i| i.node));
         }
     }
     let mut consumers: Vec<Vec<NodeId>> = vec![Vec::new(); graph.len()];
     for (id, node) in graph.nodes().filter(|(id, _)| below[id.index()]) {
-        for input in node.inputs.iter().filter(|i| !stop.contains(i)) {
+        for input in node.inputs.iter().filter(|i| below[i.node.index()]) {
             consumers[input.node.index()].push(id);
         }
     }
