@@ -1,0 +1,6 @@
+//! Passes over graphs in the text notation: what goes in, what comes out.
+
+mod optimize;
+mod place;
+mod prune;
+mod support;

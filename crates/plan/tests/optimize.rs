@@ -1,0 +1,224 @@
+//! Folding, merging and fusing: what they do, and what they leave alone.
+
+use crate::support::{graph, print, registry};
+use expect_test::{Expect, expect};
+use framework::interpret::Interpreter;
+use framework::{CpuDevice, DeviceName, Graph, Pool, SystemEnv};
+use std::sync::Arc;
+
+fn fold(graph: Graph) -> Graph {
+    let device = CpuDevice::new(DeviceName::cpu("worker", 0, 0), 1, Pool::inline());
+    let interpreter = Interpreter::new(Arc::new(device), Arc::new(SystemEnv::default()));
+    plan::fold::fold(graph, &interpreter, &registry()).unwrap()
+}
+
+fn fuse(graph: Graph) -> Graph {
+    plan::fuse::fuse(graph, &registry()).unwrap()
+}
+
+#[track_caller]
+fn check(pass: impl Fn(Graph) -> Graph, notation: &str, expect: Expect) {
+    expect.assert_eq(&print(&pass(graph(notation))));
+}
+
+#[track_caller]
+fn check_unchanged(pass: impl Fn(Graph) -> Graph, notation: &str) {
+    let before = graph(notation);
+    assert_eq!(print(&pass(before.clone())), print(&before));
+}
+
+const TWO: &str = "two = Const {dtype: float, value: float[2] [2 2]}\n";
+
+#[test]
+fn what_depends_on_constants_alone_is_computed_while_planning() {
+    check(
+        fold,
+        "two = Const {dtype: float, value: float[2] [2 2]}
+         x = Placeholder {dtype: float, shape: shape[2]}
+         four = Mul(two, two)
+         sixteen = Mul(four, four)
+         y = Add(x, sixteen)",
+        expect![[r#"
+            sixteen = Const {dtype: float, value: float[2] [16 16]}
+            two = Const {dtype: float, value: float[2] [2 2]}
+            x = Placeholder {dtype: float, shape: shape[2]}
+            y = Add(x, sixteen)
+        "#]],
+    );
+}
+
+#[test]
+fn several_outputs_become_several_constants() {
+    check(
+        fold,
+        "zero = Const {dtype: int32, value: int32[] 0}
+         c = Const {dtype: float, value: float[2] [1 2]}
+         split = Split(zero, c) {num_split: 2}
+         x = Placeholder {dtype: float, shape: shape[1]}
+         y = Add(x, split)
+         z = Add(y, split:1)",
+        expect![[r#"
+            split = Const {dtype: float, value: float[1] [1]}
+            split/folded_1 = Const {dtype: float, value: float[1] [2]}
+            zero = Const {dtype: int32, value: int32[] 0}
+            c = Const {dtype: float, value: float[2] [1 2]}
+            x = Placeholder {dtype: float, shape: shape[1]}
+            y = Add(x, split)
+            z = Add(y, split/folded_1)
+        "#]],
+    );
+}
+
+#[test]
+fn what_has_an_effect_fails_or_waits_is_not_folded() {
+    check_unchanged(fold, "shape = Const {dtype: int32, value: int32[1] [2]}\nr = RandomUniform(shape) {dtype: float}");
+    check_unchanged(
+        fold,
+        "zero = Const {dtype: int32, value: int32[] 0}
+         broken = FloorDiv(zero, zero)
+         y = Neg(broken)",
+    );
+    check_unchanged(fold, &format!("{TWO}log = NoOp\ny = Neg(two, ^log)\nz = Neg(y)"));
+}
+
+#[test]
+fn a_large_result_stays_a_computation() {
+    check_unchanged(
+        fold,
+        "dims = Const {dtype: int32, value: int32[2] [1000 1000]}
+         one = Const {dtype: float, value: float[] 1}
+         big = Fill(dims, one)
+         y = Neg(big)",
+    );
+}
+
+#[test]
+fn equal_nodes_are_merged() {
+    check(
+        plan::cse::merge_equal_nodes,
+        "x = Placeholder {dtype: float, shape: shape[2]}
+         a = Neg(x)
+         b = Neg(x)
+         c = Square(a)
+         d = Square(b)
+         e = Add(c, d)",
+        expect![[r#"
+            x = Placeholder {dtype: float, shape: shape[2]}
+            a = Neg(x)
+            c = Square(a)
+            e = Add(c, c)
+        "#]],
+    );
+}
+
+#[test]
+fn who_waited_for_a_merged_node_waits_for_the_one_that_stands_for_it() {
+    check(
+        plan::cse::merge_equal_nodes,
+        "x = Placeholder {dtype: float, shape: shape[2]}
+         a = Neg(x)
+         b = Neg(x)
+         wait = NoOp(^b)",
+        expect![[r#"
+            x = Placeholder {dtype: float, shape: shape[2]}
+            a = Neg(x)
+            wait = NoOp(^a)
+        "#]],
+    );
+}
+
+#[test]
+fn nodes_that_differ_in_anything_are_not_merged() {
+    check_unchanged(
+        plan::cse::merge_equal_nodes,
+        "x = Placeholder {dtype: float, shape: shape[2,2]}
+         x2 = Placeholder {dtype: float, shape: shape[2,2]}
+         log = NoOp
+         a = MatMul(x, x2)
+         b = MatMul(x, x2) {transpose_a: true}
+         c = MatMul(x2, x)
+         d = MatMul(x, x2, ^log)
+         e = MatMul(x, x2) @ /job:ps
+         f = Const {dtype: float, value: float[] 1}
+         g = Const {dtype: float, value: float[] 2}
+         shape = Const {dtype: int32, value: int32[1] [2]}
+         h = RandomUniform(shape) {dtype: float}
+         i = RandomUniform(shape) {dtype: float}
+         v = VariableV2 {dtype: float, shape: shape[2]}
+         w = VariableV2 {dtype: float, shape: shape[2]}",
+    );
+}
+
+#[test]
+fn a_chain_becomes_one_node() {
+    check(
+        fuse,
+        "a = Placeholder {dtype: float, shape: shape[2]}
+         b = Placeholder {dtype: float, shape: shape[2]}
+         c = Placeholder {dtype: float, shape: shape[2]}
+         product = Mul(a, b)
+         sum = Add(product, c)
+         y = Relu(sum)",
+        expect![[r#"
+            a = Placeholder {dtype: float, shape: shape[2]}
+            b = Placeholder {dtype: float, shape: shape[2]}
+            c = Placeholder {dtype: float, shape: shape[2]}
+            y = _FusedElementwise(a, b, c) {operands: [0, 1, 3, 2, 4], steps: ["Mul", "Add", "Relu"]}
+        "#]],
+    );
+}
+
+#[test]
+fn control_edges_come_along() {
+    check(
+        fuse,
+        "a = Placeholder {dtype: float, shape: shape[2]}
+         log = NoOp
+         b = Neg(a, ^log)
+         y = Square(b)
+         after = NoOp(^y)",
+        expect![[r#"
+            a = Placeholder {dtype: float, shape: shape[2]}
+            log = NoOp
+            y = _FusedElementwise(a, ^log) {operands: [0, 1], steps: ["Neg", "Square"]}
+            after = NoOp(^y)
+        "#]],
+    );
+}
+
+#[test]
+fn what_others_use_or_wait_for_is_not_drawn_in() {
+    check_unchanged(
+        fuse,
+        "a = Placeholder {dtype: float, shape: shape[2]}
+         b = Neg(a)
+         y = Square(b)
+         shape = Shape(b)",
+    );
+    check_unchanged(
+        fuse,
+        "a = Placeholder {dtype: float, shape: shape[2]}
+         b = Neg(a)
+         y = Square(b)
+         after = NoOp(^b)",
+    );
+}
+
+#[test]
+fn shapes_types_and_devices_that_differ_are_not_fused() {
+    check_unchanged(
+        fuse,
+        "a = Placeholder {dtype: float, shape: shape[1]}
+         b = Placeholder {dtype: float, shape: shape[3]}
+         n = Neg(a)
+         y = Add(n, b)",
+    );
+    check_unchanged(fuse, "a = Placeholder {dtype: double, shape: shape[2]}\nb = Neg(a)\ny = Square(b)");
+    check_unchanged(fuse, "a = Placeholder {dtype: float}\nb = Neg(a)\ny = Square(b)");
+    check_unchanged(
+        fuse,
+        "a = Placeholder {dtype: float, shape: shape[2]}
+         b = Neg(a) @ /job:ps
+         y = Square(b) @ /job:worker",
+    );
+}
