@@ -9,6 +9,7 @@ use linalg::parallel::Pool;
 use linalg::pooling::{self, Windows};
 use linalg::random::Philox;
 use linalg::{elementwise, gather, optim, random, reduce, softmax, transpose};
+use num_complex::Complex;
 use std::time::{Duration, Instant};
 
 fn main() {
@@ -24,6 +25,7 @@ fn main() {
     let (done, wait) = std::sync::mpsc::channel();
     pool.spawn(Box::new(move || {
         products(&bench);
+        other_products(&bench);
         elementwise_loops(&bench);
         rows(&bench);
         moves(&bench);
@@ -71,7 +73,18 @@ fn numbers(len: usize, seed: u64) -> Vec<f32> {
 }
 
 fn products(bench: &Bench) {
-    for (m, k, n) in [(100, 784, 100), (256, 256, 256), (1024, 1024, 1024), (2048, 2048, 2048), (32, 3136, 1024)] {
+    for (m, k, n) in [
+        (100, 784, 100),
+        (256, 256, 256),
+        (1024, 1024, 1024),
+        (2048, 2048, 2048),
+        (100, 3136, 1024),
+        (784, 100, 100),
+        (100, 100, 10),
+        (100, 10, 100),
+        (100, 1024, 10),
+        (1, 1024, 1024),
+    ] {
         let (a, b, mut c) = (numbers(m * k, 1), numbers(k * n, 2), vec![0.0; m * n]);
         for (label, transpose_a, transpose_b) in [("", false, false), ("_ta", true, false), ("_tb", false, true)] {
             let shape = GemmShape { transpose_a, transpose_b, ..GemmShape::new(m, n, k) };
@@ -81,6 +94,20 @@ fn products(bench: &Bench) {
             });
         }
     }
+}
+
+fn other_products(bench: &Bench) {
+    let side = 512;
+    let shape = GemmShape::new(side, side, side);
+    let flops = 2.0 * (side * side * side) as f64;
+    let (a, mut c) = (vec![1.5f64; side * side], vec![0.0f64; side * side]);
+    bench.run("matmul_f64_512x512x512", flops, "GFLOP/s", 1e-9, || f64::gemm(&bench.pool, &shape, &a, &a, &mut c));
+    let (a, mut c) = (vec![3i32; side * side], vec![0i32; side * side]);
+    bench.run("matmul_i32_512x512x512", flops, "GFLOP/s", 1e-9, || i32::gemm(&bench.pool, &shape, &a, &a, &mut c));
+    let (a, mut c) = (vec![Complex::new(1.0f32, 2.0); side * side], vec![Complex::default(); side * side]);
+    bench.run("matmul_c64_512x512x512", flops * 4.0, "GFLOP/s", 1e-9, || {
+        Complex::<f32>::gemm(&bench.pool, &shape, &a, &a, &mut c);
+    });
 }
 
 fn elementwise_loops(bench: &Bench) {
@@ -179,7 +206,9 @@ fn images(bench: &Bench) {
 
 fn convolutions(bench: &Bench) {
     // MNIST's two layers come third and fourth.
-    for (batch, side, ci, co, k) in [(32, 28, 32, 64, 5), (32, 56, 64, 64, 3), (100, 28, 1, 32, 5), (100, 14, 32, 64, 5)] {
+    for (batch, side, ci, co, k) in
+        [(32, 28, 32, 64, 5), (32, 56, 64, 64, 3), (100, 28, 1, 32, 5), (100, 14, 32, 64, 5)]
+    {
         let conv = Conv2d {
             batch,
             in_height: side,

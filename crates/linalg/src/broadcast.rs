@@ -38,11 +38,8 @@ impl BroadcastPlan {
         for dim in (0..rank).rev() {
             let (a_len, b_len, len) = (at(a, dim), at(b, dim), shape[dim]);
             if len != 1 {
-                let next = Dim {
-                    len,
-                    a: if a_len == 1 { 0 } else { a_stride },
-                    b: if b_len == 1 { 0 } else { b_stride },
-                };
+                let next =
+                    Dim { len, a: if a_len == 1 { 0 } else { a_stride }, b: if b_len == 1 { 0 } else { b_stride } };
                 match dims.last_mut() {
                     Some(inner) if next.a == inner.a * inner.len && next.b == inner.b * inner.len => inner.len *= len,
                     _ => dims.push(next),

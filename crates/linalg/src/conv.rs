@@ -101,12 +101,9 @@ pub fn conv2d<T: Float>(pool: &Pool, conv: &Conv2d, x: &[T], filter: &[T], y: &m
         return y.fill(T::ZERO);
     }
     in_groups(conv, [x, filter], y, [Part::Input, Part::Filter, Part::Output], &|conv, [x, filter], y| {
-        in_single(
-            [x, filter],
-            y,
-            &|[x, filter], y| forward(pool, conv, x, filter, y),
-            &|[x, filter], y| slow_forward(pool, conv, x, filter, y),
-        );
+        in_single([x, filter], y, &|[x, filter], y| forward(pool, conv, x, filter, y), &|[x, filter], y| {
+            slow_forward(pool, conv, x, filter, y)
+        });
     });
 }
 
@@ -434,7 +431,8 @@ fn run_forward(pool: &Pool, plan: &Plan<'_>, filter: &[f32], out_channels: usize
                         let mut left = [band.as_ptr(); ROWS];
                         for (i, left) in left.iter_mut().enumerate().take(count) {
                             let (row, column) = ((pixel + i) / plan.out_width, (pixel + i) % plan.out_width);
-                            let at = row * plan.banded.stride_height * plan.banded.padded_row() + column * plan.step_width;
+                            let at =
+                                row * plan.banded.stride_height * plan.banded.padded_row() + column * plan.step_width;
                             *left = band[at..at + last].as_ptr();
                         }
                         let at = (first + pixel) * out_channels + panel * COLUMNS;
@@ -467,10 +465,8 @@ fn backward_by_columns(pool: &Pool, conv: &Conv2d, filter: &[f32], dy: &[f32], d
                 let rows = rows_at_once.min(conv.out_height - start);
                 let from = ((first + i) * conv.out_height + start) * out_row;
                 let columns = &mut columns[..rows * conv.out_width * depth];
-                let shape = GemmShape {
-                    transpose_b: true,
-                    ..GemmShape::new(rows * conv.out_width, depth, conv.out_channels)
-                };
+                let shape =
+                    GemmShape { transpose_b: true, ..GemmShape::new(rows * conv.out_width, depth, conv.out_channels) };
                 f32::gemm(&inline, &shape, &dy[from..from + rows * out_row], filter, columns);
                 for (pixel, column) in columns.chunks_exact(depth).enumerate() {
                     add_column(conv, start + pixel / conv.out_width, pixel % conv.out_width, column, dx);
@@ -507,7 +503,8 @@ fn filter_gradient(pool: &Pool, conv: &Conv2d, x: &[f32], dy: &[f32], dfilter: &
     let along_runs = fill(plan.run, COLUMNS) * fill(channels, ROWS) >= fill(plan.run, ROWS) * fill(channels, COLUMNS);
     let units = conv.batch * plan.bands();
     let work = plan.band_rows * plan.out_width * depth * channels;
-    let parts = (units * work / GRAIN).clamp(1, if depth * channels > 1 << 18 { pool.threads() } else { PARTS }).min(units);
+    let parts =
+        (units * work / GRAIN).clamp(1, if depth * channels > 1 << 18 { pool.threads() } else { PARTS }).min(units);
     let mut sums = Scratch::take(parts * depth * channels);
     let shared = SharedMut::new(&mut sums);
     pool.for_each(parts, 1, &|range| {
@@ -598,7 +595,8 @@ fn gradient_along_channels(plan: &Plan<'_>, unit: usize, dy: &[f32], channels: u
             for at in (0..plan.run).step_by(ROWS) {
                 let count = ROWS.min(plan.run - at);
                 let left = &band[offset + at..][..steps + count];
-                let to = &mut sums[(run * plan.run + at) * channels + panel * COLUMNS..][..(count - 1) * channels + columns];
+                let to =
+                    &mut sums[(run * plan.run + at) * channels + panel * COLUMNS..][..(count - 1) * channels + columns];
                 let left = Walk {
                     start: left.as_ptr(),
                     stride: plan.step_width,
@@ -837,8 +835,15 @@ mod tests {
             let side = |len: usize, pad: usize, filter: usize, dilation: usize, stride: usize| {
                 (len + pad).checked_sub((filter - 1) * dilation + 1).map(|room| room / stride + 1)
             };
-            let height = side(conv.in_height, conv.pad_top + bottom, conv.filter_height, conv.dilation_height, conv.stride_height);
-            let width = side(conv.in_width, conv.pad_left + right, conv.filter_width, conv.dilation_width, conv.stride_width);
+            let height = side(
+                conv.in_height,
+                conv.pad_top + bottom,
+                conv.filter_height,
+                conv.dilation_height,
+                conv.stride_height,
+            );
+            let width =
+                side(conv.in_width, conv.pad_left + right, conv.filter_width, conv.dilation_width, conv.stride_width);
             if let (Some(height), Some(width)) = (height, width) {
                 (conv.out_height, conv.out_width) = (height, width);
                 return conv;
@@ -864,7 +869,10 @@ mod tests {
     #[track_caller]
     fn close<T: Float>(got: &[T], want: &[f64], tolerance: f64, what: &str) {
         for (i, (got, want)) in got.iter().zip(want).enumerate() {
-            assert!((got.to_f64() - want).abs() <= tolerance * (1.0 + want.abs()), "{what}: {got} is not {want} at {i}");
+            assert!(
+                (got.to_f64() - want).abs() <= tolerance * (1.0 + want.abs()),
+                "{what}: {got} is not {want} at {i}"
+            );
         }
     }
 

@@ -165,7 +165,7 @@ where
 
 /// `dst[i] += src[i]`, on the caller's thread.
 pub fn add_assign<T: Number>(dst: &mut [T], src: &[T]) {
-    zip_update_slice(dst, src, &T::add);
+    zip_update_slice(dst, src, T::add);
 }
 
 /// Sums several slices into `dst`, element by element, in parallel.
@@ -438,7 +438,7 @@ pub(crate) fn sigmoid_one<const FMA: bool>(x: f32) -> f32 {
 
 #[inline(always)]
 pub(crate) fn relu_one<const FMA: bool>(x: f32) -> f32 {
-    if x < 0.0 || x == 0.0 { 0.0 } else { x }
+    if x < 0.0 { 0.0 } else { x }
 }
 
 #[inline(always)]
@@ -513,11 +513,26 @@ mod tests {
         use FieldFunction::*;
         let pool = Pool::new(2);
         let functions = [
-            (Exp, f64::exp as fn(f64) -> f64), (Expm1, f64::exp_m1), (Log, f64::ln), (Log1p, f64::ln_1p),
-            (Sqrt, f64::sqrt), (Rsqrt, |x| 1.0 / x.sqrt()), (Recip, f64::recip), (Sin, f64::sin), (Cos, f64::cos),
-            (Tan, f64::tan), (Asin, f64::asin), (Acos, f64::acos), (Atan, f64::atan), (Sinh, f64::sinh),
-            (Cosh, f64::cosh), (Tanh, f64::tanh), (Asinh, f64::asinh), (Atanh, f64::atanh),
-            (Acosh, f64::acosh), (Sigmoid, |x| 1.0 / (1.0 + (-x).exp())),
+            (Exp, f64::exp as fn(f64) -> f64),
+            (Expm1, f64::exp_m1),
+            (Log, f64::ln),
+            (Log1p, f64::ln_1p),
+            (Sqrt, f64::sqrt),
+            (Rsqrt, |x| 1.0 / x.sqrt()),
+            (Recip, f64::recip),
+            (Sin, f64::sin),
+            (Cos, f64::cos),
+            (Tan, f64::tan),
+            (Asin, f64::asin),
+            (Acos, f64::acos),
+            (Atan, f64::atan),
+            (Sinh, f64::sinh),
+            (Cosh, f64::cosh),
+            (Tanh, f64::tanh),
+            (Asinh, f64::asinh),
+            (Atanh, f64::atanh),
+            (Acosh, f64::acosh),
+            (Sigmoid, |x| 1.0 / (1.0 + (-x).exp())),
         ];
         for (function, truth) in functions {
             let base = if function == Acosh { 1.5 } else { 0.25 };

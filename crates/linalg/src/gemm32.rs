@@ -15,6 +15,10 @@ use std::ops::Range;
 const DEPTH: usize = 320;
 /// Rows of a left block; with `DEPTH` they take a third of the second cache.
 const BLOCK_ROWS: usize = 20 * ROWS;
+/// Panels that are packed together, so that whole stretches of a row are read.
+const PANELS: usize = 8;
+/// Up to this many rows, the threads divide the columns.
+const FEW_ROWS: usize = 192;
 /// Below this many multiplications one thread is faster than two.
 const ALONE: usize = 1 << 19;
 /// The most that a packed right matrix takes at once, in elements.
@@ -41,7 +45,7 @@ pub(crate) fn gemm(pool: &Pool, shape: &GemmShape, a: &[f32], b: &[f32], c: &mut
     let inline = Pool::inline();
     let pool = if m * n * k <= ALONE { &inline } else { pool };
     let product = Product { shape, a, b, depths: Depths::new(k) };
-    if pool.threads() > 1 && m < 2 * ROWS * pool.threads() && n > 2 * COLUMNS {
+    if m <= FEW_ROWS && n >= PANELS * COLUMNS * pool.threads() {
         product.by_column_blocks(pool, c);
     } else {
         let width = (PACKED_MAX / k / COLUMNS).max(1) * COLUMNS;
@@ -88,16 +92,24 @@ impl Product<'_> {
         let packed_start = |depth: &Range<usize>, panel: usize| (depth.start * panels + panel * depth.len()) * COLUMNS;
         {
             let shared = SharedMut::new(&mut packed);
-            pool.for_each(self.depths.count() * panels, (1 << 14) / (self.depths.block * COLUMNS), &|range| {
-                for index in range {
-                    let (depth, panel) = (self.depths.range(index / panels), index % panels);
-                    let at = packed_start(&depth, panel);
-                    let first = columns.start + panel * COLUMNS;
-                    // SAFETY: every panel of every block has a range of its own.
-                    let out = unsafe { shared.slice(at..at + depth.len() * COLUMNS) };
-                    self.pack_right(depth, first..(first + COLUMNS).min(columns.end), out);
-                }
-            });
+            // Small matrices are cut finer, so that no thread waits long for another.
+            let together = (self.depths.count() * panels / (8 * pool.threads())).clamp(1, PANELS);
+            let groups = panels.div_ceil(together);
+            pool.for_each(
+                self.depths.count() * groups,
+                (1 << 12) / (self.depths.block * COLUMNS * together),
+                &|range| {
+                    for index in range {
+                        let (depth, panel) = (self.depths.range(index / groups), index % groups * together);
+                        let count = together.min(panels - panel);
+                        let at = packed_start(&depth, panel);
+                        let first = columns.start + panel * COLUMNS;
+                        // SAFETY: every panel of every block has a range of its own.
+                        let out = unsafe { shared.slice(at..at + depth.len() * COLUMNS * count) };
+                        self.pack_right(depth, first..(first + COLUMNS * count).min(columns.end), out);
+                    }
+                },
+            );
         }
         let rounds = m.div_ceil(pool.threads() * BLOCK_ROWS);
         let rows = m.div_ceil(pool.threads() * rounds).next_multiple_of(ROWS);
@@ -124,19 +136,18 @@ impl Product<'_> {
     fn by_column_blocks(&self, pool: &Pool, c: &mut [f32]) {
         let GemmShape { m, n, k, .. } = *self.shape;
         let panels = n.div_ceil(COLUMNS);
-        // As many panels as are worth a thread, and as fit the second cache.
-        let width = (ALONE / (m * k * COLUMNS)).max(1).max(panels.div_ceil(pool.threads() * 4)).min(16);
         let c = SharedMut::new(c);
-        pool.for_each(panels.div_ceil(width), 1, &|range| {
-            let mut packed = Scratch::take(self.depths.block * COLUMNS);
-            for index in range {
+        pool.for_each(panels.div_ceil(PANELS), (ALONE / (m * k * COLUMNS * PANELS)).max(1), &|range| {
+            let mut packed = Scratch::take(self.depths.block * COLUMNS * PANELS);
+            for first in range.map(|index| index * PANELS) {
+                let count = PANELS.min(panels - first);
                 for depth in (0..self.depths.count()).map(|index| self.depths.range(index)) {
                     let left = self.pack_left(0..m, depth.clone());
                     let add = depth.start > 0 || self.shape.accumulate;
-                    for panel in index * width..((index + 1) * width).min(panels) {
+                    let right = &mut packed[..depth.len() * COLUMNS * count];
+                    self.pack_right(depth.clone(), first * COLUMNS..((first + count) * COLUMNS).min(n), right);
+                    for (panel, right) in (first..).zip(right.chunks_exact(depth.len() * COLUMNS)) {
                         let columns = panel * COLUMNS..((panel + 1) * COLUMNS).min(n);
-                        let right = &mut packed[..depth.len() * COLUMNS];
-                        self.pack_right(depth.clone(), columns.clone(), right);
                         left.multiply(right, &[], &Stripe { rows: 0..m, columns }, n, add, &c);
                     }
                 }
@@ -144,37 +155,56 @@ impl Product<'_> {
         });
     }
 
+    /// Packs some columns, panel after panel.
     fn pack_right(&self, depth: Range<usize>, columns: Range<usize>, out: &mut [f32]) {
         let GemmShape { n, k, .. } = *self.shape;
         if self.shape.transpose_b {
-            pack_turned(&self.b[columns.start * k + depth.start..], k, columns.len(), depth.len(), out);
+            for (first, out) in columns.clone().step_by(COLUMNS).zip(out.chunks_exact_mut(depth.len() * COLUMNS)) {
+                let count = COLUMNS.min(columns.end - first);
+                pack_turned(&self.b[first * k + depth.start..], k, count, depth.len(), out);
+            }
         } else {
             pack_straight(&self.b[depth.start * n + columns.start..], n, columns.len(), depth.len(), out);
         }
     }
 
-    fn pack_left(&self, rows: Range<usize>, depth: Range<usize>) -> Left {
+    fn pack_left(&self, rows: Range<usize>, depth: Range<usize>) -> Left<'_> {
         let GemmShape { m, k, .. } = *self.shape;
         let len = depth.len();
         if self.shape.transpose_a {
+            // Read a few times only, the numbers stay where they are.
+            if self.shape.n <= 2 * COLUMNS && !m.is_multiple_of(1024) {
+                let numbers = &self.a[depth.start * m + rows.start..(depth.end - 1) * m + rows.end];
+                let numbers = Numbers::InPlace(numbers);
+                return Left { numbers, stride: m, group: ROWS, len, side_by_side: true };
+            }
             let groups = rows.len().div_ceil(ROWS);
             let mut packed = Scratch::take(groups * ROWS * len);
             for (group, out) in packed.chunks_exact_mut(ROWS * len).enumerate() {
                 let first = rows.start + group * ROWS;
                 let count = ROWS.min(rows.end - first);
-                for (p, out) in depth.clone().zip(out.chunks_exact_mut(ROWS)) {
-                    out[..count].copy_from_slice(&self.a[p * m + first..][..count]);
+                for (p, out) in depth.clone().zip(out.as_chunks_mut::<ROWS>().0) {
+                    let from = &self.a[p * m + first..];
+                    match from.first_chunk::<ROWS>() {
+                        Some(from) if count == ROWS => *out = *from,
+                        _ => out[..count].copy_from_slice(&from[..count]),
+                    }
                 }
             }
-            return Left { packed, stride: ROWS, len, side_by_side: true };
+            return Left { numbers: Numbers::Packed(packed), stride: ROWS, group: ROWS * len, len, side_by_side: true };
         }
-        // An odd number of cache lines, so that rows do not compete for the same places in the cache.
+        if !k.is_multiple_of(1024) {
+            let numbers = &self.a[rows.start * k + depth.start..(rows.end - 1) * k + depth.end];
+            return Left { numbers: Numbers::InPlace(numbers), stride: k, group: ROWS * k, len, side_by_side: false };
+        }
+        // Rows that lie a large power of two apart compete for the same places in the caches: here they are copied to
+        // lie an odd number of lines apart.
         let stride = len.next_multiple_of(32) + 16;
         let mut packed = Scratch::take(rows.len() * stride);
         for (row, out) in rows.zip(packed.chunks_exact_mut(stride)) {
             out[..len].copy_from_slice(&self.a[row * k + depth.start..][..len]);
         }
-        Left { packed, stride, len, side_by_side: false }
+        Left { numbers: Numbers::Packed(packed), stride, group: ROWS * stride, len, side_by_side: false }
     }
 }
 
@@ -185,17 +215,30 @@ struct Stripe {
 }
 
 /// A block of the left matrix.
-struct Left {
-    packed: Scratch,
+struct Left<'a> {
+    numbers: Numbers<'a>,
+    /// The distance between rows, or between steps if the rows lie side by side.
     stride: usize,
+    /// The distance between groups of `ROWS` rows.
+    group: usize,
+    /// How many steps there are.
     len: usize,
     side_by_side: bool,
 }
 
-impl Left {
+enum Numbers<'a> {
+    Packed(Scratch),
+    InPlace(&'a [f32]),
+}
+
+impl Left<'_> {
     /// A stripe of the result from this block and a packed panel of the right matrix; `next` is fetched meanwhile.
     fn multiply(&self, right: &[f32], next: &[f32], stripe: &Stripe, n: usize, add: bool, c: &SharedMut<f32>) {
         assert!(right.len() >= self.len * COLUMNS, "a panel must have a row for every step");
+        let numbers = match &self.numbers {
+            Numbers::Packed(packed) => &packed[..],
+            Numbers::InPlace(numbers) => numbers,
+        };
         let mut row = 0;
         let share = (next.len() * ROWS).div_ceil(stripe.rows.len()).max(1);
         let mut next = next.chunks(share);
@@ -209,14 +252,14 @@ impl Left {
             let start = c.pointer(at..at + (count - 1) * n + columns);
             let target = Target { start, stride: n, columns, add };
             if self.side_by_side {
-                let group = &self.packed[row * self.len..][..ROWS * self.len];
-                let left = Walk { start: group.as_ptr(), stride: ROWS, outer_stride: 0 };
+                let group = &numbers[row / ROWS * self.group..][..(self.len - 1) * self.stride + count];
+                let left = Walk { start: group.as_ptr(), stride: self.stride, outer_stride: 0 };
                 let right = Walk { start: right.as_ptr(), stride: COLUMNS, outer_stride: 0 };
-                // SAFETY: a group holds `ROWS` numbers for each of `len` steps, the panel `COLUMNS`; the tile lies
+                // SAFETY: a group holds `count` numbers for each of `len` steps, the panel `COLUMNS`; the tile lies
                 // within the result and belongs to this stripe alone.
                 unsafe { by_columns(count, left, right, self.len, 1, target) };
             } else {
-                let first = &self.packed[row * self.stride..][..(count - 1) * self.stride + self.len];
+                let first = &numbers[row / ROWS * self.group..][..(count - 1) * self.stride + self.len];
                 let mut rows = [first.as_ptr(); ROWS];
                 for (i, row) in rows.iter_mut().enumerate().take(count) {
                     *row = first.as_ptr().wrapping_add(i * self.stride);
@@ -231,15 +274,19 @@ impl Left {
     }
 }
 
-/// Packs `columns` columns of a matrix with the given row stride, `depth` rows of it, zeros up to `COLUMNS`.
+/// Packs `columns` columns of a matrix with the given row stride, `depth` rows of it, panel after panel; zeros fill the
+/// last panel.
 pub(crate) fn pack_straight(src: &[f32], stride: usize, columns: usize, depth: usize, out: &mut [f32]) {
-    for (p, out) in out.chunks_exact_mut(COLUMNS).take(depth).enumerate() {
-        let from = &src[p * stride..][..columns];
-        if let Ok(from) = <&[f32; COLUMNS]>::try_from(from) {
-            out.copy_from_slice(from);
-        } else {
-            out[..columns].copy_from_slice(from);
-            out[columns..].fill(0.0);
+    let (whole, rest) = (columns / COLUMNS, columns % COLUMNS);
+    for p in 0..depth {
+        let (from, from_rest) = src[p * stride..][..columns].as_chunks::<COLUMNS>();
+        for (panel, from) in from.iter().enumerate() {
+            out[(panel * depth + p) * COLUMNS..][..COLUMNS].copy_from_slice(from);
+        }
+        if rest > 0 {
+            let out = &mut out[(whole * depth + p) * COLUMNS..][..COLUMNS];
+            out[..rest].copy_from_slice(from_rest);
+            out[rest..].fill(0.0);
         }
     }
 }

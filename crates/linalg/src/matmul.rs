@@ -1,7 +1,6 @@
 //! Matrix products of row-major matrices.
 
-use crate::parallel::{Pool, SharedMut};
-use gemm::{Parallelism, gemm as raw_gemm};
+use crate::parallel::Pool;
 use half::{bf16, f16};
 use num_complex::Complex;
 
@@ -35,12 +34,12 @@ impl GemmShape {
     }
 
     /// The distances in `a` between rows and between columns.
-    fn strides_a(&self) -> (usize, usize) {
+    pub(crate) fn strides_a(&self) -> (usize, usize) {
         if self.transpose_a { (1, self.m) } else { (self.k, 1) }
     }
 
     /// The distances in `b` between rows and between columns.
-    fn strides_b(&self) -> (usize, usize) {
+    pub(crate) fn strides_b(&self) -> (usize, usize) {
         if self.transpose_b { (1, self.k) } else { (self.n, 1) }
     }
 
@@ -49,48 +48,7 @@ impl GemmShape {
         assert_eq!(b, self.k * self.n, "the right matrix has another size than {self:?}");
         assert_eq!(c, self.m * self.n, "the result has another size than {self:?}");
     }
-
-    /// The work of one row, to find how many rows are worth a thread.
-    fn rows_per_piece(&self) -> usize {
-        (MULTIPLICATIONS_PER_PIECE / (self.n * self.k).max(1)).clamp(1, self.m.max(1)).next_multiple_of(8)
-    }
 }
-
-/// Below this many multiplications, waking another thread costs more than it saves.
-const MULTIPLICATIONS_PER_PIECE: usize = 1 << 20;
-
-macro_rules! by_crate {
-    ($($t:ty, $raw:ty);*) => {$(
-        impl Gemm for $t {
-            fn gemm(pool: &Pool, shape: &GemmShape, a: &[Self], b: &[Self], c: &mut [Self]) {
-                shape.check(a.len(), b.len(), c.len());
-                let ((a_row, a_col), (b_row, b_col)) = (shape.strides_a(), shape.strides_b());
-                let n = shape.n;
-                let (one, zero) = (<$t as crate::number::Number>::ONE, <$t as crate::number::Number>::ZERO);
-                let c = SharedMut::new(c);
-                pool.for_each(shape.m, shape.rows_per_piece(), &|rows| {
-                    // SAFETY: disjoint rows of the result.
-                    let c = unsafe { c.slice(rows.start * n..rows.end * n) };
-                    // SAFETY: `check` made sure that every index below the strides and sizes lies in its slice; the
-                    // raw type is the element itself or the same `repr(C)` pair of numbers.
-                    unsafe {
-                        raw_gemm::<$raw>(
-                            rows.len(), n, shape.k,
-                            c.as_mut_ptr().cast(), 1, n as isize, shape.accumulate,
-                            a.as_ptr().wrapping_add(rows.start * a_row).cast(), a_col as isize, a_row as isize,
-                            b.as_ptr().cast(), b_col as isize, b_row as isize,
-                            std::mem::transmute_copy::<$t, $raw>(&if shape.accumulate { one } else { zero }),
-                            std::mem::transmute_copy::<$t, $raw>(&one),
-                            false, false, false, Parallelism::None,
-                        );
-                    }
-                });
-            }
-        }
-    )*};
-}
-
-by_crate!(f64, f64; Complex<f32>, gemm::c32; Complex<f64>, gemm::c64);
 
 impl Gemm for f32 {
     fn gemm(pool: &Pool, shape: &GemmShape, a: &[f32], b: &[f32], c: &mut [f32]) {
@@ -127,39 +85,18 @@ macro_rules! by_f32 {
 
 by_f32!(f16, bf16);
 
-macro_rules! by_loop {
+macro_rules! by_any {
     ($($t:ty),*) => {$(
         impl Gemm for $t {
             fn gemm(pool: &Pool, shape: &GemmShape, a: &[Self], b: &[Self], c: &mut [Self]) {
                 shape.check(a.len(), b.len(), c.len());
-                // The inner loop runs along rows of b, so a transposed b is first laid out that way.
-                let straight;
-                let b = if shape.transpose_b {
-                    straight = (0..shape.k * shape.n).map(|i| b[i % shape.n * shape.k + i / shape.n]).collect::<Vec<_>>();
-                    &straight[..]
-                } else {
-                    b
-                };
-                let ((a_row, a_col), n) = (shape.strides_a(), shape.n);
-                pool.for_each_row(c, n, shape.rows_per_piece(), &|first, part| {
-                    for (i, row) in part.chunks_exact_mut(n).enumerate() {
-                        if !shape.accumulate {
-                            row.fill(0);
-                        }
-                        for p in 0..shape.k {
-                            let left = a[(first + i) * a_row + p * a_col];
-                            for (to, right) in row.iter_mut().zip(&b[p * n..(p + 1) * n]) {
-                                *to = to.wrapping_add(left.wrapping_mul(*right));
-                            }
-                        }
-                    }
-                });
+                crate::gemm_any::gemm(pool, shape, a, b, c);
             }
         }
     )*};
 }
 
-by_loop!(i8, i16, i32, i64, u8, u16, u32, u64);
+by_any!(f64, Complex<f32>, Complex<f64>, i8, i16, i32, i64, u8, u16, u32, u64);
 
 #[cfg(test)]
 mod tests {
@@ -185,14 +122,29 @@ mod tests {
     fn check<T: Number>(tolerance: f64) {
         let pool = Pool::new(3);
         let sizes = [
-            (0, 3, 2), (3, 0, 2), (3, 2, 0), (1, 1, 1), (1, 17, 5), (17, 1, 5), (5, 1, 300), (6, 16, 64), (7, 33, 9),
-            (13, 50, 300), (100, 10, 100), (64, 96, 70), (129, 257, 65), (200, 31, 520), (20, 700, 400),
+            (0, 3, 2),
+            (3, 0, 2),
+            (3, 2, 0),
+            (1, 1, 1),
+            (1, 17, 5),
+            (17, 1, 5),
+            (5, 1, 300),
+            (6, 16, 64),
+            (7, 33, 9),
+            (13, 50, 300),
+            (100, 10, 100),
+            (64, 96, 70),
+            (129, 257, 65),
+            (200, 31, 520),
+            (20, 700, 400),
         ];
         for (seed, (m, n, k)) in seeds().zip(sizes) {
             let mut numbers = Numbers::new(seed);
             for mask in 0..8 {
                 let shape = GemmShape {
-                    m, n, k,
+                    m,
+                    n,
+                    k,
                     transpose_a: mask & 1 != 0,
                     transpose_b: mask & 2 != 0,
                     accumulate: mask & 4 != 0,
@@ -203,7 +155,10 @@ mod tests {
                 T::gemm(&pool, &shape, &a, &b, &mut c);
                 for (got, want) in c.iter().zip(&want) {
                     let distance = got.sub(*want).abs().to_f64();
-                    assert!(distance <= tolerance * (1.0 + k as f64).sqrt(), "{shape:?} seed {seed}: {got} is not {want}");
+                    assert!(
+                        distance <= tolerance * (1.0 + k as f64).sqrt(),
+                        "{shape:?} seed {seed}: {got} is not {want}"
+                    );
                 }
             }
         }

@@ -361,7 +361,7 @@ fn work(shared: Arc<Shared>, index: usize, deque: Worker<Task>) {
         loop {
             // Now and then the queue of outside work comes first, or work that spawns itself would starve it.
             turn = turn.wrapping_add(1);
-            if let Some(task) = shared.find(index, &local.deque, turn % 32 == 0) {
+            if let Some(task) = shared.find(index, &local.deque, turn.is_multiple_of(32)) {
                 task.run();
                 continue;
             }
@@ -386,7 +386,7 @@ fn search(shared: &Shared, index: usize, deque: &Worker<Task>) -> Option<Task> {
             break Some(task);
         }
         spins += 1;
-        if spins % 32 != 0 {
+        if !spins.is_multiple_of(32) {
             std::hint::spin_loop();
         } else if shared.closed.load(Ordering::Relaxed) || start.elapsed() > SEARCH {
             break None;

@@ -188,6 +188,9 @@ vectorized! {
     fn avg_grad_rows[T][T: Float](windows: &Windows, dy: &[T], first: usize, rows: usize, dx: &mut [T]) = avg_grad_rows_body;
 }
 
+/// Channels whose maxima are kept in registers.
+const LANES: usize = 32;
+
 #[inline(always)]
 fn max_rows_body<T: Real, const FMA: bool>(windows: &Windows, x: &[T], first: usize, y: &mut [T]) {
     let channels = windows.channels;
@@ -196,22 +199,33 @@ fn max_rows_body<T: Real, const FMA: bool>(windows: &Windows, x: &[T], first: us
         let rows = windows.rows(out_row);
         for (out_column, y) in line.chunks_exact_mut(channels).enumerate() {
             let columns = windows.columns(out_column);
-            let mut started = false;
-            for row in rows.clone() {
-                let from = ((n * windows.in_height + row) * windows.in_width + columns.start) * channels;
-                let mut pixels = x[from..from + columns.len() * channels].chunks_exact(channels);
-                if !started && let Some(pixel) = pixels.next() {
-                    y.copy_from_slice(pixel);
-                    started = true;
-                }
-                for pixel in pixels {
-                    for (y, &x) in y.iter_mut().zip(pixel) {
-                        *y = y.max(x);
+            // The beginnings of the window's rows within the images.
+            let starts = || {
+                rows.clone().map(|row| ((n * windows.in_height + row) * windows.in_width + columns.start) * channels)
+            };
+            let (whole, rest) = y.as_chunks_mut::<LANES>();
+            for (block, y) in whole.iter_mut().enumerate() {
+                let mut most = [T::MIN; LANES];
+                for start in starts() {
+                    for pixel in 0..columns.len() {
+                        let x = x[start + pixel * channels + block * LANES..].first_chunk::<LANES>();
+                        let x = x.expect("a pixel has all its channels");
+                        for i in 0..LANES {
+                            // NaN never wins, as in TensorFlow.
+                            most[i] = if x[i] > most[i] { x[i] } else { most[i] };
+                        }
                     }
                 }
+                *y = most;
             }
-            if !started {
-                y.fill(T::MIN);
+            let from = channels - rest.len();
+            rest.fill(T::MIN);
+            for start in starts() {
+                for pixel in 0..columns.len() {
+                    for (y, &x) in rest.iter_mut().zip(&x[start + pixel * channels + from..]) {
+                        *y = if x > *y { x } else { *y };
+                    }
+                }
             }
         }
     }
@@ -375,7 +389,9 @@ mod tests {
                     let row = (out_row * w.stride_height + i) as isize - w.pad_top as isize;
                     let column = (out_column * w.stride_width + j) as isize - w.pad_left as isize;
                     if (0..w.in_height as isize).contains(&row) && (0..w.in_width as isize).contains(&column) {
-                        members.push(((n * w.in_height + row as usize) * w.in_width + column as usize) * w.channels + channel);
+                        members.push(
+                            ((n * w.in_height + row as usize) * w.in_width + column as usize) * w.channels + channel,
+                        );
                     }
                 }
             }
@@ -397,7 +413,11 @@ mod tests {
             let mut places = vec![0i64; w.outputs()];
             slow(&w, |at, members| {
                 let mut best = members[0];
-                members.iter().for_each(|&i| if x[i] > x[best] { best = i });
+                members.iter().for_each(|&i| {
+                    if x[i] > x[best] {
+                        best = i
+                    }
+                });
                 most[at] = x[best];
                 places[at] = best as i64;
                 most_grad[best] += dy[at];

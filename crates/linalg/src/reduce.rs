@@ -365,7 +365,7 @@ fn extreme<T: Real, I: Number>(
     start: T,
     wins: impl Fn(T, T) -> bool + Sync,
 ) {
-    assert_eq!(src.len(), if inner == 0 { 0 } else { dst.len() / inner * len * inner }, "the sizes do not fit");
+    assert_eq!(src.len(), dst.len() * len, "the sizes do not fit");
     if inner == 1 {
         pool.for_each_mut(dst, (BLOCK / len.max(1)).max(1), &|first, part| {
             for (out, row) in part.iter_mut().zip(src[first * len..].chunks_exact(len.max(1))) {
@@ -428,7 +428,8 @@ mod tests {
             let mut numbers = Numbers::new(seed);
             let rank = numbers.below(5);
             let sizes = [0, 1, 2, 3, 5, 17, 300];
-            let shape: Vec<usize> = (0..rank).map(|_| sizes[numbers.below(30).min(if rank > 3 { 5 } else { 6 })]).collect();
+            let shape: Vec<usize> =
+                (0..rank).map(|_| sizes[numbers.below(30).min(if rank > 3 { 5 } else { 6 })]).collect();
             let folded: Vec<bool> = (0..rank).map(|_| numbers.below(2) == 0).collect();
             if shape.iter().product::<usize>() > 3_000_000 {
                 continue;
@@ -444,7 +445,8 @@ mod tests {
             let want: Vec<i64> = groups.iter().map(|group| group.iter().copied().max().unwrap_or(i64::MIN)).collect();
             assert_eq!(out, want, "max of {shape:?} over {folded:?}, seed {seed}");
             reduce::<Prod<i64>>(&pool, &plan, &src, &mut out);
-            let want: Vec<i64> = groups.iter().map(|group| group.iter().fold(1i64, |a, b| a.wrapping_mul(*b))).collect();
+            let want: Vec<i64> =
+                groups.iter().map(|group| group.iter().fold(1i64, |a, b| a.wrapping_mul(*b))).collect();
             assert_eq!(out, want, "product of {shape:?} over {folded:?}, seed {seed}");
         }
     }
@@ -470,7 +472,11 @@ mod tests {
                 let truth: f64 = group.iter().map(|&x| x as f64).sum();
                 assert!((sums[i] as f64 / truth - 1.0).abs() < 1e-6, "{shape:?} seed {seed}: {} for {truth}", sums[i]);
                 let truth = truth / group.len() as f64;
-                assert!((means[i] as f64 / truth - 1.0).abs() < 1e-6, "{shape:?} seed {seed}: {} for {truth}", means[i]);
+                assert!(
+                    (means[i] as f64 / truth - 1.0).abs() < 1e-6,
+                    "{shape:?} seed {seed}: {} for {truth}",
+                    means[i]
+                );
             }
         }
     }

@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
 /// A slice of single-precision numbers at a 64-byte boundary, with arbitrary content; goes back when dropped.
+#[derive(Default)]
 pub(crate) struct Scratch {
     memory: Vec<f32>,
     start: usize,
@@ -47,7 +48,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let memory = std::mem::take(&mut self.memory);
-        if memory.len() <= KEPT_LEN_MAX {
+        if !memory.is_empty() && memory.len() <= KEPT_LEN_MAX {
             // A thread that is ending has no list any more: then the memory is simply freed.
             _ = FREE.try_with(|free| {
                 let mut free = free.borrow_mut();

@@ -169,40 +169,59 @@ vectorized! {
         -> f32 = entropy_and_gradient_body;
 }
 
-const LANES: usize = 16;
+const LANES: usize = 32;
+
+/// Folds lanes pairwise into one.
+#[inline(always)]
+fn merge(mut lanes: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut width = LANES / 2;
+    while width > 0 {
+        for lane in 0..width {
+            lanes[lane] = f(lanes[lane], lanes[lane + width]);
+        }
+        width /= 2;
+    }
+    lanes[0]
+}
+
+#[inline(always)]
+fn sum(row: &[f32]) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let (whole, rest) = row.as_chunks::<LANES>();
+    for chunk in whole {
+        for (lane, x) in lanes.iter_mut().zip(chunk) {
+            *lane += x;
+        }
+    }
+    for (lane, x) in lanes.iter_mut().zip(rest) {
+        *lane += x;
+    }
+    merge(lanes, |a, b| a + b)
+}
 
 #[inline(always)]
 fn row_max_body<const FMA: bool>(row: &[f32]) -> f32 {
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
     let mut lanes = [f32::NEG_INFINITY; LANES];
     let (whole, rest) = row.as_chunks::<LANES>();
     for chunk in whole {
         for (lane, &x) in lanes.iter_mut().zip(chunk) {
-            *lane = <f32 as Real>::max(*lane, x);
+            *lane = larger(*lane, x);
         }
     }
     for (lane, &x) in lanes.iter_mut().zip(rest) {
-        *lane = <f32 as Real>::max(*lane, x);
+        *lane = larger(*lane, x);
     }
-    lanes.into_iter().fold(f32::NEG_INFINITY, <f32 as Real>::max)
+    // A NaN never wins here; the exponentials that follow carry it into the sum.
+    merge(lanes, larger)
 }
 
 #[inline(always)]
 fn exp_shifted_body<const FMA: bool>(row: &[f32], most: f32, to: &mut [f32]) -> f32 {
-    let mut lanes = [0.0f32; LANES];
-    let (whole, rest) = row.as_chunks::<LANES>();
-    let (to_whole, to_rest) = to[..row.len()].as_chunks_mut::<LANES>();
-    for (chunk, to) in whole.iter().zip(to_whole) {
-        for i in 0..LANES {
-            to[i] = exp_one::<FMA>(chunk[i] - most);
-            lanes[i] += to[i];
-        }
-    }
-    let mut total = 0.0;
-    for (x, to) in rest.iter().zip(to_rest) {
+    for (to, x) in to.iter_mut().zip(row) {
         *to = exp_one::<FMA>(x - most);
-        total += *to;
     }
-    total + sum_lanes(lanes)
+    sum(&to[..row.len()])
 }
 
 #[inline(always)]
@@ -221,35 +240,20 @@ fn entropy_and_gradient_body<const FMA: bool>(
     log: f32,
     factor: f32,
 ) -> f32 {
-    let mut lanes = [0.0f32; LANES];
-    let len = logits.len();
-    let (labels, grad) = (&labels[..len], &mut grad[..len]);
-    let cost = |x: f32, label: f32| label * (log - (x - most));
-    let whole = len / LANES * LANES;
-    for at in (0..whole).step_by(LANES) {
-        for i in 0..LANES {
-            lanes[i] += cost(logits[at + i], labels[at + i]);
-            grad[at + i] = grad[at + i] * factor - labels[at + i];
+    for (grad, label) in grad.iter_mut().zip(labels) {
+        *grad = *grad * factor - label;
+    }
+    let mut lanes = [0.0; LANES];
+    let ((logits, logits_rest), (labels, labels_rest)) = (logits.as_chunks::<LANES>(), labels.as_chunks::<LANES>());
+    for (logits, labels) in logits.iter().zip(labels) {
+        for ((lane, x), label) in lanes.iter_mut().zip(logits).zip(labels) {
+            *lane += label * (log - (x - most));
         }
     }
-    let mut total = 0.0;
-    for i in whole..len {
-        total += cost(logits[i], labels[i]);
-        grad[i] = grad[i] * factor - labels[i];
+    for ((lane, x), label) in lanes.iter_mut().zip(logits_rest).zip(labels_rest) {
+        *lane += label * (log - (x - most));
     }
-    total + sum_lanes(lanes)
-}
-
-#[inline(always)]
-fn sum_lanes(mut lanes: [f32; LANES]) -> f32 {
-    let mut width = LANES / 2;
-    while width > 0 {
-        for lane in 0..width {
-            lanes[lane] += lanes[lane + width];
-        }
-        width /= 2;
-    }
-    lanes[0]
+    merge(lanes, |a, b| a + b)
 }
 
 #[cfg(test)]
@@ -270,7 +274,8 @@ mod tests {
             let mut numbers = Numbers::new(seed);
             let scaled = |x: T| x.mul(T::from_f64(20.0));
             let logits: Vec<T> = numbers.vec(rows * classes).into_iter().map(scaled).collect();
-            let labels: Vec<T> = numbers.vec(rows * classes).into_iter().map(|x: T| if x < T::ZERO { T::ZERO } else { x }).collect();
+            let labels: Vec<T> =
+                numbers.vec(rows * classes).into_iter().map(|x: T| if x < T::ZERO { T::ZERO } else { x }).collect();
             let classes_of: Vec<i32> = (0..rows).map(|_| numbers.below(classes) as i32).collect();
             let mut soft = vec![T::ZERO; rows * classes];
             let (mut log_soft, mut grad, mut sparse_grad) = (soft.clone(), soft.clone(), soft.clone());
@@ -280,7 +285,10 @@ mod tests {
             softmax_cross_entropy(&pool, classes, &logits, &labels, &mut loss, &mut grad);
             sparse_softmax_cross_entropy(&pool, classes, &logits, &classes_of, &mut sparse_loss, &mut sparse_grad);
             let close = |got: T, want: f64, what: &str| {
-                assert!((got.to_f64() - want).abs() <= tolerance * (1.0 + want.abs()), "{what}: {got} is not {want}, seed {seed}");
+                assert!(
+                    (got.to_f64() - want).abs() <= tolerance * (1.0 + want.abs()),
+                    "{what}: {got} is not {want}, seed {seed}"
+                );
             };
             for row in 0..rows {
                 let at = row * classes;

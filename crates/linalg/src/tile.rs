@@ -115,11 +115,8 @@ mod avx2 {
         ($rows:ident, $target:ident) => {
             for row in 0..$rows {
                 let to = $target.start.wrapping_add(row * $target.stride);
-                // SAFETY: prefetching has no effect but on the cache.
-                unsafe {
-                    _mm_prefetch::<_MM_HINT_T0>(to.cast());
-                    _mm_prefetch::<_MM_HINT_T0>(to.wrapping_add($target.columns - 1).cast());
-                }
+                _mm_prefetch::<_MM_HINT_T0>(to.cast());
+                _mm_prefetch::<_MM_HINT_T0>(to.wrapping_add($target.columns - 1).cast());
             }
         };
     }
@@ -166,6 +163,10 @@ mod avx2 {
         target: Target,
     ) {
         fetch!(N, target);
+        if target.columns <= 8 {
+            // SAFETY: passed on.
+            return unsafe { narrow_by_rows(rows, runs, right, target) };
+        }
         let mut sums = [[_mm256_setzero_ps(); 2]; N];
         for &offset in runs.offsets {
             let from = rows.map(|row| row.wrapping_add(offset));
@@ -182,6 +183,50 @@ mod avx2 {
                 }
             }
         }
+        store!(sums, target);
+    }
+
+    /// Half a tile: the steps take turns at two accumulators per row, for one alone would wait for itself.
+    ///
+    /// # Safety
+    /// As `super::by_rows`, on a machine with AVX2 and FMA.
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn narrow_by_rows<const N: usize>(
+        rows: [*const f32; N],
+        runs: Runs<'_>,
+        mut right: *const f32,
+        target: Target,
+    ) {
+        let mut sums = [[_mm256_setzero_ps(); 2]; N];
+        for &offset in runs.offsets {
+            let from = rows.map(|row| row.wrapping_add(offset));
+            let mut i = 0;
+            while i + 2 <= runs.len {
+                // SAFETY: steps `i` and `i + 1` of this run, which the caller vouches for.
+                unsafe {
+                    let (even, odd) = (_mm256_loadu_ps(right), _mm256_loadu_ps(right.add(COLUMNS)));
+                    for row in 0..N {
+                        let left =
+                            (_mm256_broadcast_ss(&*from[row].add(i)), _mm256_broadcast_ss(&*from[row].add(i + 1)));
+                        sums[row][0] = _mm256_fmadd_ps(left.0, even, sums[row][0]);
+                        sums[row][1] = _mm256_fmadd_ps(left.1, odd, sums[row][1]);
+                    }
+                    right = right.add(2 * COLUMNS);
+                }
+                i += 2;
+            }
+            if i < runs.len {
+                // SAFETY: the last step of this run.
+                unsafe {
+                    let even = _mm256_loadu_ps(right);
+                    for row in 0..N {
+                        sums[row][0] = _mm256_fmadd_ps(_mm256_broadcast_ss(&*from[row].add(i)), even, sums[row][0]);
+                    }
+                    right = right.add(COLUMNS);
+                }
+            }
+        }
+        let sums = sums.map(|[even, odd]| [_mm256_add_ps(even, odd), _mm256_setzero_ps()]);
         store!(sums, target);
     }
 
@@ -247,14 +292,7 @@ mod portable {
 
     /// # Safety
     /// As `super::by_columns`.
-    pub(super) unsafe fn by_columns(
-        count: usize,
-        left: Walk,
-        right: Walk,
-        inner: usize,
-        outer: usize,
-        target: Target,
-    ) {
+    pub(super) unsafe fn by_columns(count: usize, left: Walk, right: Walk, inner: usize, outer: usize, target: Target) {
         let mut sums = [[0.0f32; COLUMNS]; ROWS];
         for round in 0..outer {
             for i in 0..inner {

@@ -309,7 +309,9 @@ mod tests {
         for seed in seeds().take(200) {
             let mut numbers = Numbers::new(seed);
             let rank = numbers.below(6);
-            let shape: Vec<usize> = (0..rank).map(|_| [1, 2, 3, 8, 17, 40, 0][numbers.below(if rank > 4 { 40 } else { 61 }) / 10]).collect();
+            let shape: Vec<usize> = (0..rank)
+                .map(|_| [1, 2, 3, 8, 17, 40, 0][numbers.below(if rank > 4 { 40 } else { 61 }) / 10])
+                .collect();
             let mut order: Vec<usize> = (0..rank).collect();
             (1..rank).for_each(|i| order.swap(i, numbers.below(i + 1)));
             let src: Vec<T> = (0..shape.iter().product()).map(|_| convert(numbers.bits())).collect();
@@ -339,10 +341,22 @@ mod tests {
         copy_strided(&[2, 3], &src, &Strided { start: 1, strides: vec![0, 1] }, &mut out, &Strided::dense(&[2, 3]));
         assert_eq!(out, [1, 2, 3, 1, 2, 3]);
         let mut out = vec![0; 12];
-        copy_strided(&[1, 2], &src, &Strided { start: 8, strides: vec![4, 1] }, &mut out, &Strided { start: 5, strides: vec![4, 1] });
+        copy_strided(
+            &[1, 2],
+            &src,
+            &Strided { start: 8, strides: vec![4, 1] },
+            &mut out,
+            &Strided { start: 5, strides: vec![4, 1] },
+        );
         assert_eq!(out, [0, 0, 0, 0, 0, 8, 9, 0, 0, 0, 0, 0]);
         let mut words = vec![String::new(); 2];
-        copy_strided(&[2], &["a".to_string()], &Strided { start: 0, strides: vec![0] }, &mut words, &Strided::dense(&[2]));
+        copy_strided(
+            &[2],
+            &["a".to_string()],
+            &Strided { start: 0, strides: vec![0] },
+            &mut words,
+            &Strided::dense(&[2]),
+        );
         assert_eq!(words, ["a", "a"]);
     }
 }
