@@ -170,7 +170,8 @@ def dump(x):
 
 def from_run(value, dtype):
   """What Session.run returned, as a Tensor."""
-  array = np.asarray(value)
+  # As objects: an array of bytes would lose the zeros at the end of a string.
+  array = np.asarray(value, dtype=object if dtype == "string" else None)
   if array.dtype.names:  # quantized types come as a struct of one field
     array = array[array.dtype.names[0]]
   if dtype == "string":

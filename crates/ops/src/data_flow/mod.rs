@@ -7,6 +7,8 @@ pub mod queue;
 pub mod queue_ops;
 mod rows;
 mod tensor_array;
+#[cfg(test)]
+pub(crate) mod testing;
 mod wait;
 
 use framework::Op;

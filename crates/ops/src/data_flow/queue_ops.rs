@@ -287,3 +287,74 @@ fn is_closed(ctx: &mut KernelContext<'_>) -> Result<()> {
     let queue = resolve::<Queue>(ctx.resources(), ctx.input_value(0))?;
     ctx.set_output(0, Tensor::scalar(queue.is_closed()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data_flow::testing::Session;
+
+    fn enqueue(s: &Scope, queue: Output, value: i32) -> Result<framework::NodeId> {
+        s.node("QueueEnqueueV2").input(queue).input(s.constant(value)?).build()
+    }
+
+    fn dequeue(s: &Scope, queue: Output) -> Result<Output> {
+        s.node("QueueDequeueV2").input(queue).attr("component_types", vec![DType::I32]).output()
+    }
+
+    #[test]
+    fn a_queue_without_a_shared_name_is_the_sessions_own_and_goes_with_it() -> Result<()> {
+        let (one, shared) = (Session::new(), "shared");
+        let two = Session::on(one.device.clone());
+        let queues = |session: &Session| -> Result<[Output; 2]> {
+            let own = session.s.node("FIFOQueueV2").name("q").attr("component_types", vec![DType::I32]).output()?;
+            Ok([own, fifo_queue(&session.s, 10, &[DType::I32], &[], shared)?])
+        };
+        let ([own, common], [other, same]) = (queues(&one)?, queues(&two)?);
+        one.run(enqueue(&one.s, own, 1)?)?;
+        one.run(enqueue(&one.s, common, 2)?)?;
+        let sizes = [two.s.op("QueueSizeV2", &[other])?, two.s.op("QueueSizeV2", &[same])?];
+        assert_eq!(two.fetch(&sizes)?, [Tensor::scalar(0i32), Tensor::scalar(1i32)]);
+        let find = |name: &str| two.device.resources().get::<Queue>("", name).is_some();
+        assert!(find("_0_q") && find("_1_q") && find(shared));
+        drop(one);
+        assert!(!find("_0_q") && find("_1_q") && find(shared));
+        Ok(())
+    }
+
+    #[test]
+    fn a_closed_queue_says_so_by_its_name() -> Result<()> {
+        let session = Session::new();
+        let s = &session.s;
+        let queue = fifo_queue(s, 10, &[DType::I32], &[], "jobs")?;
+        session.run(enqueue(s, queue, 7)?)?;
+        session.run(s.node("QueueCloseV2").input(queue).build()?)?;
+        let taken = dequeue(s, queue)?;
+        assert_eq!(session.fetch(&[taken])?, [Tensor::scalar(7i32)]);
+        let empty = session.fetch(&[taken]).unwrap_err();
+        assert_eq!(empty.code, tensor::Code::OutOfRange);
+        let text = "FIFOQueue 'jobs' is closed and has insufficient elements (requested 1, current size 0)";
+        assert!(empty.message.starts_with(text), "{empty}");
+        let late = session.run(enqueue(s, queue, 8)?).unwrap_err();
+        assert_eq!(late.code, tensor::Code::Cancelled);
+        assert!(late.message.starts_with("FIFOQueue 'jobs' is closed."), "{late}");
+        Ok(())
+    }
+
+    #[test]
+    fn old_graphs_refer_to_queues_by_two_strings() -> Result<()> {
+        let session = Session::new();
+        let s = &session.s;
+        let queue =
+            s.node("FIFOQueue").attr("component_types", vec![DType::I32]).attr("shared_name", "old").output()?;
+        let add = s.node("QueueEnqueueMany").input(queue).input(s.constant([1i32, 2])?).build()?;
+        session.run(add)?;
+        let size = s.op("QueueSize", &[queue])?;
+        let found = session.fetch(&[queue, size])?;
+        assert_eq!(found, [Tensor::from(["localhost", "old"]), Tensor::scalar(2i32)]);
+        let same = fifo_queue(s, -1, &[DType::I32], &[], "old")?;
+        assert_eq!(session.fetch(&[dequeue(s, same)?])?, [Tensor::scalar(1i32)], "the same queue by a handle");
+        let other = fifo_queue(s, 5, &[DType::I32], &[], "old")?;
+        assert!(session.fetch(&[other]).unwrap_err().message.contains("has capacity -1 but requested capacity was 5"));
+        Ok(())
+    }
+}

@@ -711,3 +711,63 @@ fn close(ctx: &mut KernelContext<'_>) -> Result<()> {
     drop(places); // after the lock is released
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data_flow::testing::Session;
+    use framework::gradient::gradients;
+
+    fn make(s: &Scope, size: i32) -> Result<(Output, Output)> {
+        let array = s.node("TensorArrayV3").input(s.constant(size)?).attr("dtype", DType::F32);
+        let made = array.attr("clear_after_read", false).outputs()?;
+        Ok((made[0], made[1]))
+    }
+
+    fn read(s: &Scope, handle: Output, index: i32, flow: Output) -> Result<Output> {
+        let index = s.constant(index)?;
+        s.node("TensorArrayReadV3").inputs(&[handle, index, flow]).attr("dtype", DType::F32).output()
+    }
+
+    #[test]
+    fn gradients_of_several_reads_add_up() -> Result<()> {
+        let session = Session::new();
+        let s = &session.s;
+        let x = s.constant([[1.0f32, 2.0], [3.0, 4.0]])?;
+        let (handle, flow) = make(s, 2)?;
+        let flow = s.op("TensorArrayScatterV3", &[handle, s.constant([0i32, 1])?, x, flow])?;
+        let (a, b, c) = (read(s, handle, 0, flow)?, read(s, handle, 1, flow)?, read(s, handle, 0, flow)?);
+        let y = s.op("AddN", &[s.op("Mul", &[a, s.constant(2.0f32)?])?, s.op("Square", &[b])?, c])?;
+        let dx = gradients(s, &[y], &[x], &[None], &[])?[0].expect("y depends on x").dense(s)?;
+        assert_eq!(session.fetch(&[dx])?[0], Tensor::from([[3.0f32, 3.0], [6.0, 8.0]]));
+        Ok(())
+    }
+
+    #[test]
+    fn gradients_pass_through_write_and_gather_and_are_zero_where_nothing_is_used() -> Result<()> {
+        let session = Session::new();
+        let s = &session.s;
+        let (x, unused) = (s.constant([1.0f32, 2.0])?, s.constant([5.0f32, 6.0])?);
+        let (handle, flow) = make(s, 2)?;
+        let flow = s.op("TensorArrayWriteV3", &[handle, s.constant(0i32)?, x, flow])?;
+        let flow = s.op("TensorArrayWriteV3", &[handle, s.constant(1i32)?, unused, flow])?;
+        let all = s.node("TensorArrayGatherV3").inputs(&[handle, s.constant([0i32])?, flow]);
+        let y = s.op("Square", &[all.attr("dtype", DType::F32).output()?])?;
+        let grads = gradients(s, &[y], &[x, unused], &[None], &[])?;
+        let grads: Vec<Output> = grads.into_iter().map(|g| g.expect("a path").dense(s)).collect::<Result<_>>()?;
+        assert_eq!(session.fetch(&grads)?, [Tensor::from([2.0f32, 4.0]), Tensor::from([0.0f32, 0.0])]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_negative_index_is_refused() -> Result<()> {
+        let session = Session::new();
+        let s = &session.s;
+        let array = s.node("TensorArrayV3").input(s.constant(0i32)?).attr("dtype", DType::F32);
+        let made = array.attr("dynamic_size", true).outputs()?;
+        let index = s.constant(-1i32)?;
+        let flow = s.op("TensorArrayWriteV3", &[made[0], index, s.constant(1.0f32)?, made[1]])?;
+        assert!(session.fetch(&[flow]).unwrap_err().message.contains("Tried to write to index -1"));
+        Ok(())
+    }
+}

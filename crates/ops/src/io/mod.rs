@@ -1,8 +1,12 @@
-//! Ops of the family `io`.
+//! Ops that touch files: checkpoints and readers.
+
+mod checkpoint;
+mod filename;
+mod reader;
 
 use framework::Op;
 
 /// All ops of the family.
 pub fn ops() -> Vec<Op> {
-    Vec::new()
+    [checkpoint::ops(), filename::ops(), reader::ops()].concat()
 }

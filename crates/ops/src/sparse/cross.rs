@@ -127,7 +127,7 @@ impl<'a> Features<'a> {
 
     fn hash(&self, i: usize) -> u64 {
         match self {
-            Features::Texts(texts) => farmhash::fingerprint64(&texts[i]),
+            Features::Texts(texts) => crate::strings::fingerprint64(&texts[i]),
             Features::Numbers(numbers) => numbers[i] as u64,
         }
     }
@@ -332,7 +332,7 @@ mod tests {
             (200, 2725806534515858166),
         ];
         for (len, hash) in want {
-            assert_eq!(farmhash::fingerprint64(&long.as_bytes()[..len]) % (1 << 62), hash, "of {len} letters");
+            assert_eq!(crate::strings::fingerprint64(&long.as_bytes()[..len]) % (1 << 62), hash, "of {len} letters");
         }
     }
 }

@@ -1,0 +1,163 @@
+//! `SaveV2`, `RestoreV2` and `MergeV2Checkpoints`: tensors to and from checkpoints on disk.
+
+use framework::kernel::kernel;
+use framework::{InferenceContext, Kernel, KernelContext, Op, shapes};
+use std::path::PathBuf;
+use std::sync::Arc;
+use storage::{BundleReader, BundleWriter, LocalFiles, MergeOptions, TensorSlice, merge_bundles};
+use tensor::{Code, DType, PartialShape, Result, Tensor, invalid};
+
+/// The ops of this file.
+pub fn ops() -> Vec<Op> {
+    vec![
+        Op::new("SaveV2")
+            .input("prefix: string")
+            .input("tensor_names: string")
+            .input("shape_and_slices: string")
+            .input("tensors: dtypes")
+            .attr("dtypes: list(type) >= 1")
+            .stateful()
+            .costly()
+            .shape(shapes::no_outputs)
+            .kernel(kernel(|_| Ok(Save))),
+        Op::new("RestoreV2")
+            .input("prefix: string")
+            .input("tensor_names: string")
+            .input("shape_and_slices: string")
+            .output("tensors: dtypes")
+            .attr("dtypes: list(type) >= 1")
+            .stateful()
+            .costly()
+            .shape(restore_shape)
+            .kernel(kernel(|b| Ok(Restore { dtypes: b.attr("dtypes")? }))),
+        Op::new("MergeV2Checkpoints")
+            .input("checkpoint_prefixes: string")
+            .input("destination_prefix: string")
+            .attr("delete_old_dirs: bool = true")
+            .attr("allow_missing_files: bool = false")
+            .stateful()
+            .costly()
+            .shape(shapes::no_outputs)
+            .kernel(kernel(|b| {
+                Ok(Merge(MergeOptions {
+                    delete_old_dirs: b.attr("delete_old_dirs")?,
+                    allow_missing: b.attr("allow_missing_files")?,
+                }))
+            })),
+    ]
+}
+
+/// Known where the slices are, and say something.
+fn restore_shape(c: &InferenceContext<'_>) -> Result<Vec<PartialShape>> {
+    let slices = c.input_value(2).and_then(|t| t.as_strings().ok());
+    let shapes = (0..c.num_outputs()).map(|i| match slices.and_then(|s| s.get(i)) {
+        Some(text) if !text.is_empty() => {
+            let (full, slice) = TensorSlice::parse_with_shape(&String::from_utf8_lossy(text))?;
+            Ok(slice.shape_within(&full)?.into())
+        }
+        _ => Ok(PartialShape::unknown()),
+    });
+    shapes.collect()
+}
+
+fn path(tensor: &Tensor) -> Result<PathBuf> {
+    let text = tensor
+        .string_item()
+        .map_err(|_| invalid!("Input prefix should have a single element, got {} instead.", tensor.num_elements()))?;
+    let text = std::str::from_utf8(text).map_err(|_| invalid!("a checkpoint's prefix is not UTF-8"))?;
+    Ok(PathBuf::from(text))
+}
+
+/// The names and slices of the tensors to save or restore, one of each for every tensor.
+fn names_and_slices(ctx: &KernelContext<'_>, count: usize) -> Result<Vec<(String, String)>> {
+    let (names, slices) = (ctx.input(1), ctx.input(2));
+    for (what, tensor) in [("tensor_names", names), ("shape_and_slices", slices)] {
+        if tensor.shape().rank() != 1 || tensor.num_elements() != count {
+            return Err(invalid!("Input {what} should be an 1-D tensor of {count}, got shape {}", tensor.shape()));
+        }
+    }
+    let text = |bytes: &[u8]| std::str::from_utf8(bytes).map(str::to_string);
+    let pairs = names.as_strings()?.iter().zip(slices.as_strings()?);
+    let pairs = pairs.map(|(name, slice)| match (text(name), text(slice)) {
+        (Ok(name), Ok(slice)) => Ok((name, slice)),
+        _ => Err(invalid!("the name or slice of a tensor is not UTF-8: {:?}", String::from_utf8_lossy(name))),
+    });
+    pairs.collect()
+}
+
+struct Save;
+
+impl Kernel for Save {
+    fn compute(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+        let prefix = path(ctx.input(0))?;
+        let count = ctx.num_inputs() - 3;
+        let names = names_and_slices(ctx, count)?;
+        let mut writer = BundleWriter::create(Arc::new(LocalFiles), &prefix)?;
+        for (i, (name, slice)) in names.iter().enumerate() {
+            let tensor = ctx.input(3 + i);
+            if slice.is_empty() {
+                writer.add(name, tensor)?;
+            } else {
+                let (full, slice) = TensorSlice::parse_with_shape(slice)?;
+                writer.add_slice(name, &full, &slice, tensor)?;
+            }
+        }
+        writer.finish()
+    }
+}
+
+struct Restore {
+    dtypes: Vec<DType>,
+}
+
+impl Kernel for Restore {
+    fn compute(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+        let prefix = path(ctx.input(0))?;
+        let names = names_and_slices(ctx, self.dtypes.len())?;
+        let reader = BundleReader::open(Arc::new(LocalFiles), &prefix)?;
+        for (i, ((name, slice), &dtype)) in names.iter().zip(&self.dtypes).enumerate() {
+            let info = reader.lookup(name)?;
+            if info.dtype != dtype {
+                return Err(invalid!(
+                    "tensor_name = {name}; expected dtype {dtype} does not equal original dtype {}",
+                    info.dtype
+                ));
+            }
+            let tensor = if slice.is_empty() {
+                reader.read(name)?
+            } else {
+                let (full, slice) = TensorSlice::parse_with_shape(slice)?;
+                if full != info.shape {
+                    return Err(invalid!(
+                        "tensor_name = {name}; shape in shape_and_slice spec {full} does not match the shape stored in \
+                         checkpoint: {}",
+                        info.shape
+                    ));
+                }
+                reader.read_slice(name, &slice)?
+            };
+            ctx.set_output(i, tensor)?;
+        }
+        Ok(())
+    }
+}
+
+struct Merge(MergeOptions);
+
+impl Kernel for Merge {
+    fn compute(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+        let merged = path(ctx.input(1))?;
+        if ctx.input(0).shape().rank() != 1 {
+            return Err(invalid!("Input checkpoint_prefixes should be an 1-D tensor, got {}", ctx.input(0).shape()));
+        }
+        let prefixes = ctx.input(0).as_strings()?.iter().map(|text| {
+            let text = std::str::from_utf8(text).map_err(|_| invalid!("a checkpoint's prefix is not UTF-8"))?;
+            Ok(PathBuf::from(text))
+        });
+        let prefixes = prefixes.collect::<Result<Vec<_>>>()?;
+        merge_bundles(&LocalFiles, &prefixes, &merged, self.0).map_err(|e| match e.code {
+            Code::NotFound => invalid!("allow_missing_files is set to false, but a file does not exist: {}", e.message),
+            _ => e,
+        })
+    }
+}
