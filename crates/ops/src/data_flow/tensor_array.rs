@@ -357,11 +357,15 @@ fn check_sum(array: &TensorArray, index: i32, wanted: &Shape, value: &Tensor) ->
     )))
 }
 
+/// No array has more tensors than this: an index from outside cannot exhaust memory.
+const SIZE_MAX: usize = 1 << 24;
+
 /// Makes room for at least so many tensors.
 fn grow(state: &mut State, size: usize) -> Result<()> {
-    if let Some(more) = size.checked_sub(state.places.len()) {
-        let room = state.places.try_reserve(more);
-        room.map_err(|_| exhausted!("there is no room for a TensorArray of {size} tensors"))?;
+    if size > SIZE_MAX {
+        return Err(exhausted!("a TensorArray of {size} tensors is wanted, {SIZE_MAX} are possible"));
+    }
+    if size > state.places.len() {
         state.places.resize_with(size, Place::default);
     }
     Ok(())
@@ -760,14 +764,17 @@ mod tests {
     }
 
     #[test]
-    fn a_negative_index_is_refused() -> Result<()> {
+    fn an_index_beyond_all_bounds_is_refused() -> Result<()> {
         let session = Session::new();
         let s = &session.s;
         let array = s.node("TensorArrayV3").input(s.constant(0i32)?).attr("dtype", DType::F32);
         let made = array.attr("dynamic_size", true).outputs()?;
-        let index = s.constant(-1i32)?;
-        let flow = s.op("TensorArrayWriteV3", &[made[0], index, s.constant(1.0f32)?, made[1]])?;
-        assert!(session.fetch(&[flow]).unwrap_err().message.contains("Tried to write to index -1"));
+        for (index, why) in [(-1, "Tried to write to index -1"), (i32::MAX, "2147483648 tensors is wanted")] {
+            let index = s.constant(index)?;
+            let flow = s.op("TensorArrayWriteV3", &[made[0], index, s.constant(1.0f32)?, made[1]])?;
+            let refused = session.fetch(&[flow]).unwrap_err();
+            assert!(refused.message.contains(why), "{refused}");
+        }
         Ok(())
     }
 }

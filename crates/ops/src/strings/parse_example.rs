@@ -9,7 +9,7 @@ use framework::{InferenceContext, Kernel, KernelBuild, KernelContext, Op};
 use prost::Message;
 use proto::feature::Kind;
 use proto::{Example, Feature};
-use tensor::{DType, Error, PartialShape, Result, Shape, Tensor, internal, invalid};
+use tensor::{DType, Error, PartialShape, Result, Shape, Tensor, exhausted, internal, invalid};
 
 /// The ops of this file.
 pub fn ops() -> Vec<Op> {
@@ -133,6 +133,24 @@ impl Values {
             DType::String => Values::Strings(tensor.as_strings()?.to_vec()),
             other => return Err(invalid!("a feature cannot be of {other}")),
         })
+    }
+
+    fn dtype(&self) -> DType {
+        match self {
+            Values::Floats(_) => DType::F32,
+            Values::Ints(_) => DType::I64,
+            Values::Strings(_) => DType::String,
+        }
+    }
+
+    /// Makes room for so many values more.
+    fn reserve(&mut self, count: usize) -> Result<()> {
+        let room = match self {
+            Values::Floats(v) => v.try_reserve(count),
+            Values::Ints(v) => v.try_reserve(count),
+            Values::Strings(v) => v.try_reserve(count),
+        };
+        room.map_err(|_| exhausted!("there is no memory for {count} values of {}", self.dtype()))
     }
 
     fn len(&self) -> usize {
@@ -332,11 +350,8 @@ fn padded(column: Column, longest: usize, with: &Values) -> Result<Values> {
     if column.counts.iter().all(|&c| c == longest) {
         return Ok(column.values);
     }
-    let mut out = match column.values {
-        Values::Floats(_) => Values::Floats(Vec::new()),
-        Values::Ints(_) => Values::Ints(Vec::new()),
-        Values::Strings(_) => Values::Strings(Vec::new()),
-    };
+    let mut out = Values::none(column.values.dtype())?;
+    out.reserve(column.counts.len().saturating_mul(longest))?;
     let mut from = 0;
     for count in column.counts {
         let part = match &column.values {
