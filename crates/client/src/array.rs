@@ -13,6 +13,12 @@ fn part(s: &Scope, scope: &str, name: &str, value: impl Into<Tensor>) -> Result<
 }
 
 impl Output {
+    /// The same value under this name, by which it can be found again.
+    #[track_caller]
+    pub fn named(&self, name: &str) -> Output {
+        self.graph().output([self], |s, [x]| s.node("Identity").name(name).input(x).output())
+    }
+
     /// The same elements under another shape; one size may be -1.
     #[track_caller]
     pub fn reshape(&self, shape: &[i32]) -> Output {
@@ -176,7 +182,7 @@ fn joined(parts: &[&Output], build: impl FnOnce(&Scope, &[framework::Output]) ->
         return Output::void(&graph);
     };
     let graph = first.graph();
-    let ids: Option<Vec<framework::Output>> = parts.iter().map(|part| graph.own_one(part)).collect();
+    let ids: Option<Vec<framework::Output>> = graph.here(|| parts.iter().map(|part| graph.own_one(part)).collect());
     match ids {
         Some(ids) => graph.output([], |s, []| build(s, &ids)),
         None => Output::void(graph),

@@ -50,7 +50,7 @@ pub fn clip_by_norm_axes(x: &Output, norm: impl Operand, axes: &[i32]) -> Output
 
 #[track_caller]
 fn clip_along(x: &Output, norm: impl Operand, axes: Option<&[i32]>) -> Output {
-    x.graph().clone().name_scope("clip_by_norm", || {
+    scoped(x, "clip_by_norm", || {
         let norm = norm.output_like(x, "norm");
         let squares = x * x;
         let sum = match axes {
@@ -70,7 +70,7 @@ fn clip_along(x: &Output, norm: impl Operand, axes: Option<&[i32]>) -> Output {
 /// Scaled down, if need be, so that the norm over the number of elements is at most `norm`.
 #[track_caller]
 pub fn clip_by_average_norm(x: &Output, norm: impl Operand) -> Output {
-    x.graph().clone().name_scope("clip_by_average_norm", || {
+    scoped(x, "clip_by_average_norm", || {
         let norm = norm.output_like(x, "norm");
         let count = x.size().cast_to(x.dtype());
         let inverse = (x * x).sum().rsqrt();
@@ -82,8 +82,7 @@ pub fn clip_by_average_norm(x: &Output, norm: impl Operand) -> Output {
 #[track_caller]
 pub fn global_norm(gradients: &[Gradient]) -> Output {
     let Some(first) = gradients.first() else { return stack(&[], 0) };
-    let graph = first.values().graph().clone();
-    graph.name_scope("global_norm", || {
+    scoped(first.values(), "global_norm", || {
         let halves: Vec<Output> = gradients.iter().map(|gradient| gradient.values().l2_loss()).collect();
         let halves: Vec<&Output> = halves.iter().collect();
         (stack(&halves, 0).sum() * 2.0).sqrt()
@@ -96,7 +95,7 @@ pub fn global_norm(gradients: &[Gradient]) -> Output {
 #[track_caller]
 pub fn clip_by_global_norm(gradients: &[Gradient], norm: impl Operand) -> (Vec<Gradient>, Output) {
     let global = global_norm(gradients);
-    let clipped = global.graph().clone().name_scope("clip_by_global_norm", || {
+    let clipped = scoped(&global, "clip_by_global_norm", || {
         let norm = norm.output_like(&global, "norm");
         let scale = &norm * (1.0 / &global).minimum(1.0 / &norm);
         let scale = scale + (&global - &global);
@@ -104,4 +103,10 @@ pub fn clip_by_global_norm(gradients: &[Gradient], norm: impl Operand) -> (Vec<G
         gradients.iter().map(clip).collect()
     });
     (clipped, global)
+}
+
+#[track_caller]
+fn scoped<R>(x: &Output, name: &str, build: impl FnOnce() -> R) -> R {
+    let graph = x.graph().clone();
+    graph.here(|| graph.name_scope(name, build))
 }

@@ -51,6 +51,16 @@ pub fn gradients_from(
 ) -> Vec<Option<Gradient>> {
     let Some(first) = ys.first().or(xs.first()) else { return Vec::new() };
     let graph = first.graph();
+    graph.here(|| find(graph, ys, xs, grad_ys, stop))
+}
+
+fn find(
+    graph: &Graph,
+    ys: &[&Output],
+    xs: &[&Output],
+    grad_ys: &[Option<&Output>],
+    stop: &[&Output],
+) -> Vec<Option<Gradient>> {
     let own = |outputs: &[&Output]| outputs.iter().map(|o| graph.own_one(o)).collect::<Option<Vec<_>>>();
     let given = grad_ys.iter().map(|grad| grad.map(|grad| graph.own_one(grad)));
     // Void inputs make the whole void: each gradient stands, so that its absence is not taken for a second mistake.

@@ -25,8 +25,8 @@ use tensor::{Element, Error, PartialShape, Result, Tensor, invalid};
 /// assert_eq!(y.shape().to_string(), "[?,2]");
 /// g.check()?;
 ///
-/// let wrong = x.matmul(&x); // the line of this mistake stands in the error
-/// assert!(g.check().unwrap_err().message.contains("src/graph.rs"));
+/// let wrong = w.matmul(&w); // the line of this mistake stands in the error
+/// assert!(g.check().unwrap_err().message.contains(&format!("{}:{}", file!(), line!() - 1)));
 /// # let _ = wrong;
 /// # Ok::<(), ferroflow::Error>(())
 /// ```
@@ -39,6 +39,8 @@ struct Inner {
     scope: Scope,
     mistake: Mutex<Option<Error>>,
     collections: Mutex<Collections>,
+    /// Where the user is, while we build on their behalf in closures of our own.
+    place: Mutex<Option<&'static Location<'static>>>,
 }
 
 impl Default for Graph {
@@ -72,7 +74,8 @@ impl Graph {
     }
 
     fn over(scope: Scope) -> Graph {
-        Graph { inner: Arc::new(Inner { scope, mistake: Mutex::default(), collections: Mutex::default() }) }
+        let inner = Inner { scope, mistake: Mutex::default(), collections: Mutex::default(), place: Mutex::default() };
+        Graph { inner: Arc::new(inner) }
     }
 
     /// The message for this graph, or the first mistake made in building it.
@@ -147,7 +150,7 @@ impl Graph {
     /// Happens when all of these have happened.
     #[track_caller]
     pub fn group(&self, operations: &[&Operation]) -> Operation {
-        let nodes: Option<Vec<_>> = operations.iter().map(|operation| self.own_node(operation)).collect();
+        let nodes: Option<Vec<_>> = self.here(|| operations.iter().map(|operation| self.own_node(operation)).collect());
         match nodes {
             Some(nodes) => self.operation([], |s, []| group(s, "group_deps", &nodes)),
             None => Operation::void(self),
@@ -177,7 +180,7 @@ impl Graph {
     /// What is built inside runs after these.
     #[track_caller]
     pub fn control_dependencies<R>(&self, after: &[&Operation], build: impl FnOnce() -> R) -> R {
-        let nodes: Vec<_> = after.iter().filter_map(|operation| self.own_node(operation)).collect();
+        let nodes: Vec<_> = self.here(|| after.iter().filter_map(|operation| self.own_node(operation)).collect());
         self.scope().with_control(&nodes, build)
     }
 
@@ -198,11 +201,28 @@ impl Graph {
     /// Keeps the first mistake, with the place in the user's program.
     #[track_caller]
     pub(crate) fn keep(&self, error: Error) {
-        let place = Location::caller();
+        let place = self.inner.place.lock().unwrap_or(Location::caller());
         let mut mistake = self.inner.mistake.lock();
         if mistake.is_none() {
             *mistake = Some(error.context(format_args!("built at {}:{}", place.file(), place.line())));
         }
+    }
+
+    /// Builds on behalf of the caller: mistakes made inside are the caller's, though closures lie between.
+    #[track_caller]
+    pub(crate) fn here<R>(&self, build: impl FnOnce() -> R) -> R {
+        self.at(Location::caller(), build)
+    }
+
+    /// The same for a place in the user's program that is known already; the outermost place counts.
+    pub(crate) fn at<R>(&self, place: &'static Location<'static>, build: impl FnOnce() -> R) -> R {
+        let outer = self.inner.place.lock().replace(place);
+        if outer.is_some() {
+            *self.inner.place.lock() = outer;
+        }
+        let built = build();
+        *self.inner.place.lock() = outer;
+        built
     }
 
     /// The result of building something, or nothing and a mistake kept.
@@ -240,21 +260,6 @@ impl Graph {
         match self.own(inputs) {
             Some(inputs) => Operation::new(self, self.kept(build(self.scope(), inputs))),
             None => Operation::void(self),
-        }
-    }
-
-    /// Several outputs of one node; all void if an input is.
-    #[track_caller]
-    pub(crate) fn outputs<const N: usize>(
-        &self,
-        inputs: [&Output; N],
-        count: usize,
-        build: impl FnOnce(&Scope, [framework::Output; N]) -> Result<Vec<framework::Output>>,
-    ) -> Vec<Output> {
-        let built = self.own(inputs).and_then(|inputs| self.kept(build(self.scope(), inputs)));
-        match built {
-            Some(outputs) => outputs.into_iter().map(|o| Output::new(self, Some(o))).collect(),
-            None => vec![Output::void(self); count],
         }
     }
 

@@ -27,7 +27,7 @@
 
 mod array;
 mod clip;
-//mod control_flow;
+mod control_flow;
 mod feed;
 mod fetch;
 mod gradients;
@@ -35,7 +35,7 @@ mod graph;
 mod graph_file;
 pub mod initializers;
 mod math;
-//mod moving_average;
+mod moving_average;
 mod nn;
 mod operators;
 pub mod optimizers;
@@ -49,13 +49,13 @@ mod variable;
 
 pub use array::{concat, stack};
 pub use clip::{clip_by_average_norm, clip_by_global_norm, clip_by_norm, clip_by_norm_axes, global_norm};
-//pub use control_flow::{cond, while_loop};
+pub use control_flow::{Carried, WhileOptions, cond, while_loop, while_loop_with};
 pub use feed::Feeds;
 pub use fetch::{Fetch, FetchList};
 pub use gradients::{Gradient, IndexedSlices, gradients, gradients_from};
-pub use graph::{Device, Graph};
-//pub use moving_average::ExponentialMovingAverage;
 pub(crate) use graph::registry;
+pub use graph::{Device, Graph};
+pub use moving_average::ExponentialMovingAverage;
 pub use nn::{Conv2d, Padding, Pool};
 pub use operators::Operand;
 pub use optimizers::Optimizer;

@@ -171,7 +171,7 @@ impl Output {
     pub(crate) fn binary(&self, op: &str, other: impl Operand) -> Output {
         let s = self.graph().scope();
         let full = s.unique_name(op);
-        let other = s.with_absolute_name(&full, || other.output_like(self, "y"));
+        let other = self.graph().here(|| s.with_absolute_name(&full, || other.output_like(self, "y")));
         self.graph().output([self, &other], |s, inputs| s.node(op).name(full + "/").inputs(&inputs).output())
     }
 
@@ -249,9 +249,13 @@ impl Output {
         let graph = self.graph().clone();
         let s = graph.scope();
         let full = s.unique_name("clip_by_value");
-        let (least, greatest) =
-            s.with_absolute_name(&full, || (least.output_like(self, "y"), greatest.output_like(self, "Minimum/y")));
-        let below = s.with_absolute_name(&full, || graph.op("Minimum", [self, &greatest]));
+        let (below, least) = graph.here(|| {
+            s.with_absolute_name(&full, || {
+                let greatest = greatest.output_like(self, "Minimum/y");
+                let below = graph.op("Minimum", [self, &greatest]);
+                (below, least.output_like(self, "y"))
+            })
+        });
         graph.output([&below, &least], |s, inputs| s.node("Maximum").name(full + "/").inputs(&inputs).output())
     }
 }

@@ -49,7 +49,7 @@ fn constant(graph: &Graph, name: &str, value: Result<Tensor>) -> Output {
 fn binary(op: &str, name: &str, graph: &Graph, x: impl FnOnce() -> Output, y: impl FnOnce() -> Output) -> Output {
     let s = graph.scope();
     let full = s.unique_name(name);
-    let (x, y) = s.with_absolute_name(&full, || (x(), y()));
+    let (x, y) = graph.here(|| s.with_absolute_name(&full, || (x(), y())));
     graph.output([&x, &y], |s, inputs| s.node(op).name(full + "/").inputs(&inputs).output())
 }
 

@@ -7,6 +7,7 @@ pub use crate::optimizers::{
 };
 pub use crate::schedules;
 pub use crate::{
-    Code, Conv2d, DType, Error, Feeds, Fetch, Gradient, Graph, Operation, Output, Padding, Pool, Result, Shape, Tensor,
-    Variable, VariableOptions, concat, feed, gradients, stack,
+    Code, Conv2d, DType, Error, ExponentialMovingAverage, Feeds, Fetch, Gradient, Graph, Operation, Output, Padding,
+    Pool, Result, RunOptions, Server, Session, Shape, Tensor, Variable, VariableOptions, concat, cond, feed, gradients,
+    stack, while_loop,
 };

@@ -216,5 +216,6 @@ fn cosine(passed: &Output) -> Output {
 
 #[track_caller]
 fn scoped(step: &Output, name: &str, build: impl FnOnce() -> Output) -> Output {
-    step.graph().clone().name_scope(name, build)
+    let graph = step.graph().clone();
+    graph.here(|| graph.name_scope(name, build))
 }

@@ -163,7 +163,8 @@ impl Graph {
     /// Gives these variables their initial values.
     #[track_caller]
     pub fn initialize(&self, variables: &[Variable]) -> Operation {
-        let nodes: Option<Vec<NodeId>> = variables.iter().map(|v| self.own_node(v.initializer())).collect();
+        let nodes: Option<Vec<NodeId>> =
+            self.here(|| variables.iter().map(|v| self.own_node(v.initializer())).collect());
         match nodes {
             Some(nodes) => self.operation([], |s, []| group(s, "init", &nodes)),
             None => Operation::void(self),
@@ -369,9 +370,11 @@ impl Variable {
     #[track_caller]
     pub fn embedding_lookup(&self, ids: &Output) -> Output {
         let graph = self.graph().clone();
-        let rows = graph.name_scope("embedding_lookup", || match self.id() {
-            Some(id) => graph.scope().colocated_with(id.node, || self.gather(ids)),
-            None => Output::void(&graph),
+        let rows = graph.here(|| {
+            graph.name_scope("embedding_lookup", || match self.id() {
+                Some(id) => graph.scope().colocated_with(id.node, || self.gather(ids)),
+                None => Output::void(&graph),
+            })
         });
         rows.identity()
     }

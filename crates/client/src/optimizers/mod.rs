@@ -206,7 +206,7 @@ pub(crate) enum Argument {
     Slot(usize),
     /// A number, by its place in [`Rule::parameters`].
     Parameter(usize),
-    /// A shared value, by its place in [`Rule::shared`].
+    /// A shared value, by its place in [`Rule::shared`]; a count stays a count.
     Shared(usize),
     /// The gradient; of rows, their numbers too.
     Gradient,
@@ -255,6 +255,9 @@ impl Update<'_> {
             match *argument {
                 Argument::Slot(i) => inputs.push(self.slots[i].place_id()?),
                 Argument::Parameter(i) => inputs.push(self.cast(self.parameters[i])?),
+                Argument::Shared(i) if self.s.dtype(self.shared[i])?.is_floating() => {
+                    inputs.push(self.cast(self.shared[i])?);
+                }
                 Argument::Shared(i) => inputs.push(self.shared[i]),
                 Argument::Gradient => inputs.extend_from_slice(gradient),
             }

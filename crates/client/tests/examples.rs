@@ -1,0 +1,38 @@
+//! The examples run, and find what they should. They are compiled in here, and by cargo as programs.
+
+#[path = "../examples/hello.rs"]
+mod hello;
+#[allow(dead_code)]
+#[path = "../examples/linear_regression.rs"]
+mod linear_regression;
+#[allow(dead_code)]
+#[path = "../examples/mnist_cnn.rs"]
+mod mnist_cnn;
+#[allow(dead_code)]
+#[path = "../examples/mnist_local.rs"]
+mod mnist_local;
+
+#[test]
+fn hello_says_hello() {
+    hello::main().unwrap();
+}
+
+#[test]
+fn linear_regression_finds_the_line() {
+    let (w, b) = linear_regression::fit(100).unwrap();
+    assert!((w - 3.0).abs() < 0.05 && (b - 2.0).abs() < 0.05, "y = {w} x + {b}");
+}
+
+#[test]
+fn mnist_local_learns_the_digits() {
+    let flags = mnist_local::mnist_data::Flags { data_dir: None, steps: 60 };
+    let accuracy = mnist_local::train(&flags).unwrap();
+    assert!(accuracy > 0.9, "{accuracy}");
+}
+
+#[test]
+fn mnist_cnn_trains() {
+    let flags = mnist_cnn::mnist_data::Flags { data_dir: None, steps: 4 };
+    let accuracy = mnist_cnn::train(&flags, 20).unwrap();
+    assert!(accuracy > 0.1, "better than guessing: {accuracy}");
+}

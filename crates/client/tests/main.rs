@@ -1,0 +1,13 @@
+//! The face as a user meets it: building, mistakes, control flow, and training held to TensorFlow's numbers.
+
+mod averages;
+mod building;
+mod clipping;
+mod control_flow;
+mod examples;
+mod golden;
+mod initial_values;
+mod mistakes;
+mod network;
+mod optimizers;
+mod schedules;
