@@ -1,0 +1,134 @@
+//! The backward walk: paths are added up, ends are respected, branches are followed.
+
+use crate::support::{assert_error, registry, run};
+use framework::graph::text;
+use framework::{GradValue, Output, Scope, gradients};
+use tensor::{Code, Tensor};
+
+struct Built {
+    scope: Scope,
+}
+
+impl Built {
+    #[track_caller]
+    fn new(notation: &str) -> Built {
+        Built { scope: Scope::on(text::parse(notation, &registry()).unwrap(), registry()) }
+    }
+
+    #[track_caller]
+    fn output(&self, name: &str) -> Output {
+        self.scope.with_graph(|g| g.find_output(name)).unwrap_or_else(|| panic!("no {name}"))
+    }
+
+    #[track_caller]
+    fn gradients(&self, y: &str, xs: &[&str], stop: &[&str]) -> Vec<Option<GradValue>> {
+        let outputs = |names: &[&str]| names.iter().map(|n| self.output(n)).collect::<Vec<_>>();
+        gradients(&self.scope, &outputs(&[y]), &outputs(xs), &[], &outputs(stop)).unwrap()
+    }
+
+    #[track_caller]
+    fn value(&self, of: Option<GradValue>, feeds: &[(&str, Tensor)]) -> Tensor {
+        let of = of.expect("a gradient").dense(&self.scope).unwrap();
+        let feeds: Vec<(Output, Tensor)> =
+            feeds.iter().map(|(name, value)| (self.output(name), value.clone())).collect();
+        self.scope.with_graph(|g| run(g, &feeds, &[of])).unwrap().remove(0)
+    }
+}
+
+#[test]
+fn several_paths_are_added_up() {
+    // y = x² + 3x, so the slope at 2 is 7.
+    let built = Built::new(
+        "x = Placeholder {dtype: float, shape: shape[]}
+         three = Const {dtype: float, value: float[] 3}
+         square = Mul(x, x)
+         triple = Mul(x, three)
+         y = Add(square, triple)",
+    );
+    let dx = built.gradients("y", &["x"], &[])[0];
+    assert_eq!(built.value(dx, &[("x", Tensor::from(2.0f32))]), Tensor::from(7.0f32));
+}
+
+#[test]
+fn the_gradient_of_what_is_not_connected_is_none() {
+    let built = Built::new(
+        "x = Placeholder {dtype: float, shape: shape[]}
+         other = Placeholder {dtype: float, shape: shape[]}
+         stopped = StopGradient(x)
+         y = Neg(other)
+         z = Add(y, stopped)",
+    );
+    let found = built.gradients("z", &["x", "other"], &[]);
+    assert!(found[0].is_none());
+    assert!(found[1].is_some());
+}
+
+#[test]
+fn what_is_to_be_stopped_at_counts_as_a_constant() {
+    // z = a + b with a = 2x and b = 3a: stopping at a leaves da = 1 + 3, and x none.
+    let built = Built::new(
+        "x = Placeholder {dtype: float, shape: shape[]}
+         two = Const {dtype: float, value: float[] 2}
+         three = Const {dtype: float, value: float[] 3}
+         a = Mul(x, two)
+         b = Mul(a, three)
+         z = Add(a, b)",
+    );
+    let found = built.gradients("z", &["x", "a"], &["a"]);
+    assert!(found[0].is_none());
+    assert_eq!(built.value(found[1], &[("x", Tensor::from(5.0f32))]), Tensor::from(4.0f32));
+}
+
+#[test]
+fn a_tensor_is_its_own_gradient_of_one() {
+    let built = Built::new("x = Placeholder {dtype: float, shape: shape[2]}");
+    let dx = built.gradients("x", &["x"], &[])[0];
+    assert_eq!(built.value(dx, &[("x", Tensor::from([5.0f32, 6.0]))]), Tensor::from([1.0f32, 1.0]));
+}
+
+#[test]
+fn rows_that_were_gathered_twice_are_added_up() {
+    let built = Built::new(
+        "params = Placeholder {dtype: float, shape: shape[3,2]}
+         axis = Const {dtype: int32, value: int32[] 0}
+         first = Const {dtype: int32, value: int32[2] [2 0]}
+         second = Const {dtype: int32, value: int32[1] [2]}
+         a = GatherV2(params, first, axis)
+         b = GatherV2(params, second, axis)
+         all = Const {dtype: int32, value: int32[2] [0 1]}
+         sum_a = Sum(a, all)
+         sum_b = Sum(b, all)
+         y = Add(sum_a, sum_b)",
+    );
+    let grad = built.gradients("y", &["params"], &[])[0];
+    assert!(matches!(grad, Some(GradValue::Sparse(_))), "{grad:?}");
+    let dense = grad.unwrap().dense(&built.scope).unwrap();
+    let params = (built.output("params"), Tensor::from([[0.0f32; 2]; 3]));
+    let value = built.scope.with_graph(|g| run(g, &[params], &[dense])).unwrap().remove(0);
+    assert_eq!(value, Tensor::from([[1.0f32, 1.0], [0.0, 0.0], [2.0, 2.0]]));
+}
+
+#[test]
+fn the_branch_that_was_taken_has_the_gradient() {
+    // y = p ? x² : -x
+    let built = Built::new(
+        "p = Placeholder {dtype: bool, shape: shape[]}
+         x = Placeholder {dtype: float, shape: shape[]}
+         switch = Switch(x, p)
+         no = Neg(switch)
+         yes = Square(switch:1)
+         y = Merge(no, yes)",
+    );
+    let dx = built.gradients("y", &["x"], &[])[0];
+    for (taken, slope) in [(true, 6.0f32), (false, -1.0)] {
+        let feeds = [("x", Tensor::from(3.0f32)), ("p", Tensor::from(taken))];
+        assert_eq!(built.value(dx, &feeds), Tensor::from(slope));
+    }
+}
+
+#[test]
+fn integers_have_no_gradient() {
+    let built = Built::new("x = Placeholder {dtype: int32, shape: shape[]}\ny = Neg(x)");
+    let (x, y) = (built.output("x"), built.output("y"));
+    assert_error(gradients(&built.scope, &[y], &[x], &[], &[]), Code::InvalidArgument, &["y", "int32"]);
+}
