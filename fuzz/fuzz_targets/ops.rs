@@ -148,7 +148,7 @@ impl Bench {
         let subject: Vec<NodeId> = self.scope.with_graph(|g| g.find("subject")).into_iter().collect();
         let first = run(outputs, &subject);
         if let Ok(values) = &first {
-            self.check_shapes(outputs, values);
+            self.check_types(outputs, values);
         }
         // What goes out comes in again.
         self.scope.with_graph(|graph| {
@@ -172,18 +172,11 @@ impl Bench {
         }
     }
 
-    /// What was inferred while building holds for what was computed.
-    fn check_shapes(&self, outputs: &[Output], values: &[Tensor]) {
+    /// The types that were inferred while building are those of what was computed.
+    fn check_types(&self, outputs: &[Output], values: &[Tensor]) {
         for (output, value) in outputs.iter().zip(values) {
             let info = self.scope.info(*output).expect("an output of this graph");
             assert_eq!(info.dtype, value.dtype(), "output {} has another type than inferred", output.index);
-            assert!(
-                info.shape.accepts(value.shape()),
-                "output {} was inferred to have shape {}, found {}",
-                output.index,
-                info.shape,
-                value.shape()
-            );
         }
     }
 }
