@@ -98,6 +98,7 @@ pub fn clip_by_global_norm(gradients: &[Gradient], norm: impl Operand) -> (Vec<G
     let clipped = scoped(&global, "clip_by_global_norm", || {
         let norm = norm.output_like(&global, "norm");
         let scale = &norm * (1.0 / &global).minimum(1.0 / &norm);
+        #[allow(clippy::eq_op)] // zero, but NaN for a norm that is not finite
         let scale = scale + (&global - &global);
         let clip = |g: &Gradient| g.with_values((g.values() * scale.cast_to(g.values().dtype())).identity());
         gradients.iter().map(clip).collect()

@@ -111,6 +111,7 @@ impl Product<'_> {
                 },
             );
         }
+        // As many blocks for each thread.
         let rounds = m.div_ceil(pool.threads() * BLOCK_ROWS);
         let rows = m.div_ceil(pool.threads() * rounds).next_multiple_of(ROWS);
         pool.for_each(m.div_ceil(rows), 1, &|range| {

@@ -191,6 +191,7 @@ mod avx2 {
     /// # Safety
     /// As `super::by_rows`, on a machine with AVX2 and FMA.
     #[target_feature(enable = "avx2,fma")]
+    #[inline(never)]
     unsafe fn narrow_by_rows<const N: usize>(
         rows: [*const f32; N],
         runs: Runs<'_>,
@@ -226,7 +227,9 @@ mod avx2 {
                 }
             }
         }
-        let sums = sums.map(|[even, odd]| [_mm256_add_ps(even, odd), _mm256_setzero_ps()]);
+        for row in 0..N {
+            sums[row] = [_mm256_add_ps(sums[row][0], sums[row][1]), _mm256_setzero_ps()];
+        }
         store!(sums, target);
     }
 
@@ -322,6 +325,59 @@ mod portable {
                 unsafe {
                     let to = target.start.add(row * target.stride + column);
                     *to = if target.add { *to + sum } else { *sum };
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Numbers, seeds};
+
+    /// Every size of tile, stored and added, by this machine's loops and by the portable ones.
+    #[test]
+    fn tiles_agree_with_the_plain_sum() {
+        for (seed, (count, columns)) in seeds().zip((1..=ROWS).flat_map(|count| (1..=COLUMNS).map(move |c| (count, c))))
+        {
+            let mut numbers = Numbers::new(seed);
+            let (len, stride) = (1 + numbers.below(9), 20);
+            let offsets = [0, 11, 25];
+            let depth = offsets.len() * len;
+            let (left, right): (Vec<f32>, Vec<f32>) = (numbers.vec(40 * ROWS), numbers.vec(depth * COLUMNS));
+            let before: Vec<f32> = numbers.vec(ROWS * stride);
+            let rows: Vec<*const f32> = (0..count).map(|row| left[row * 40..].as_ptr()).collect();
+            let side_by_side: Vec<f32> =
+                (0..depth * ROWS).map(|i| left[i % ROWS * 40 + offsets[i / ROWS / len] + i / ROWS % len]).collect();
+            for add in [false, true] {
+                let mut want = before.clone();
+                for row in 0..count {
+                    for column in 0..columns {
+                        let products = (0..depth).map(|p| side_by_side[p * ROWS + row] * right[p * COLUMNS + column]);
+                        want[row * stride + column] =
+                            products.sum::<f32>() + if add { before[row * stride + column] } else { 0.0 };
+                    }
+                }
+                let runs = Runs { offsets: &offsets, len };
+                let a = Walk { start: side_by_side.as_ptr(), stride: ROWS, outer_stride: len * ROWS };
+                let b = Walk { start: right.as_ptr(), stride: COLUMNS, outer_stride: len * COLUMNS };
+                for way in 0..4 {
+                    let mut got = before.clone();
+                    let target = Target { start: got.as_mut_ptr(), stride, columns, add };
+                    // SAFETY: the runs end within each row's 40 numbers, the walks within their slices, and the tile
+                    // within the target's rows.
+                    unsafe {
+                        match way {
+                            0 => by_rows(&rows, runs, right.as_ptr(), target),
+                            1 => portable::by_rows(&rows, runs, right.as_ptr(), target),
+                            2 => by_columns(count, a, b, len, offsets.len(), target),
+                            _ => portable::by_columns(count, a, b, len, offsets.len(), target),
+                        }
+                    }
+                    for (got, want) in got.iter().zip(&want) {
+                        assert!((got - want).abs() < 1e-5, "way {way}, {count}×{columns}, add {add}, seed {seed}");
+                    }
                 }
             }
         }

@@ -75,10 +75,8 @@ fn replace(graph: Graph, values: &HashMap<Output, Tensor>, registry: &Registry) 
         constants.insert(output, out.add(new)?);
     }
     let mut map: Vec<Option<NodeId>> = vec![None; graph.len()];
-    let mut next = out.len() as u32;
-    for (id, _) in graph.nodes().filter(|(id, _)| !is_folded(*id)) {
-        map[id.index()] = Some(NodeId(next));
-        next += 1;
+    for (number, (id, _)) in graph.nodes().filter(|(id, _)| !is_folded(*id)).enumerate() {
+        map[id.index()] = Some(NodeId((out.len() + number) as u32));
     }
     for (_, node) in graph.nodes().filter(|(id, _)| !is_folded(*id)) {
         let mut copy = node.clone();

@@ -24,10 +24,8 @@ pub fn fuse(graph: Graph, registry: &Registry) -> Result<Graph> {
         }
     }
     let mut map: Vec<Option<NodeId>> = vec![None; graph.len()];
-    let mut next = 0;
-    for (id, _) in graph.nodes().filter(|(id, _)| !absorbed[id.index()]) {
-        map[id.index()] = Some(NodeId(next));
-        next += 1;
+    for (number, (id, _)) in graph.nodes().filter(|(id, _)| !absorbed[id.index()]).enumerate() {
+        map[id.index()] = Some(NodeId(number as u32));
     }
     let moved =
         |o: Output| Output { node: map[o.node.index()].expect("what is used from outside stays"), index: o.index };

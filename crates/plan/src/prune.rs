@@ -182,10 +182,8 @@ fn copy_with_feeds(
     let base = out.len();
     // Numbers first, so that a loop's way back finds its node.
     let mut map: Vec<Option<NodeId>> = vec![None; graph.len()];
-    let mut next = base;
-    for (id, _) in graph.nodes().filter(|(id, _)| keep[id.index()]) {
-        map[id.index()] = Some(NodeId(next as u32));
-        next += 1;
+    for (number, (id, _)) in graph.nodes().filter(|(id, _)| keep[id.index()]).enumerate() {
+        map[id.index()] = Some(NodeId((base + number) as u32));
     }
     for (id, node) in graph.nodes().filter(|(id, _)| keep[id.index()]) {
         let mut copy = node.clone();

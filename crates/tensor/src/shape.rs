@@ -320,7 +320,8 @@ mod tests {
 
     #[test]
     fn shapes_broadcast_as_in_the_table() {
-        let cases: &[(&[usize], &[usize], Option<&[usize]>)] = &[
+        type Dims = &'static [usize];
+        let cases: &[(Dims, Dims, Option<Dims>)] = &[
             (&[], &[], Some(&[])),
             (&[2, 3], &[3], Some(&[2, 3])),
             (&[2, 1], &[1, 4], Some(&[2, 4])),

@@ -338,10 +338,8 @@ impl Graph {
     /// control edges, dropped. Data edges to absent nodes that `replace` does not know are an error of the caller.
     pub fn subgraph(&self, keep: &[bool], replace: impl Fn(Output) -> Option<Output>) -> (Graph, Vec<Option<NodeId>>) {
         let mut map: Vec<Option<NodeId>> = vec![None; self.len()];
-        let mut count = 0;
-        for (id, _) in self.nodes().filter(|(id, _)| keep[id.index()]) {
-            map[id.index()] = Some(NodeId(count));
-            count += 1;
+        for (number, (id, _)) in self.nodes().filter(|(id, _)| keep[id.index()]).enumerate() {
+            map[id.index()] = Some(NodeId(number as u32));
         }
         let mut graph = Graph { library: self.library.clone(), versions: self.versions.clone(), ..Graph::default() };
         for (_, node) in self.nodes().filter(|(id, _)| keep[id.index()]) {

@@ -107,7 +107,7 @@ fn input_lengths(op: &Op, attrs: &Attrs, total: usize) -> Result<Vec<usize>> {
     let fixed: usize = known.iter().flatten().sum();
     let open = known.iter().filter(|k| k.is_none()).count();
     let rest = total.saturating_sub(fixed);
-    let share = if open > 0 { rest / open } else { 0 };
+    let share = rest.checked_div(open).unwrap_or(0);
     Ok(known.into_iter().map(|k| k.unwrap_or(share)).collect())
 }
 

@@ -271,6 +271,6 @@ mod tests {
         let x = Tensor::from([0.5f32, 1.5, -2.5, 2.6]);
         assert_eq!(eval("Round", &[x], &[]).unwrap()[0], Tensor::from([0.0f32, 2.0, -2.0, 3.0]));
         let x = Tensor::from([-3i32, 0, 7]);
-        assert_eq!(eval("Round", &[x.clone()], &[]).unwrap()[0], x);
+        assert_eq!(eval("Round", std::slice::from_ref(&x), &[]).unwrap()[0], x);
     }
 }

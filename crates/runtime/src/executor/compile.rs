@@ -192,8 +192,11 @@ struct FrameDraft {
     parallel_iterations: u64,
 }
 
+/// The frame a node runs in, and the one its outputs lead to.
+type NodeFrames = (u32, u32);
+
 /// For each node, the frame it runs in and the frame its outputs lead to; frame 0 is the one outside all loops.
-fn find_frames(graph: &Graph, order: &[NodeId]) -> Result<(Vec<(u32, u32)>, Vec<FrameDraft>)> {
+fn find_frames(graph: &Graph, order: &[NodeId]) -> Result<(Vec<NodeFrames>, Vec<FrameDraft>)> {
     let mut frames = vec![FrameDraft::default()];
     let mut by_name: HashMap<(u32, String), u32> = HashMap::new();
     let mut of_node: Vec<Option<(u32, u32)>> = vec![None; graph.len()];

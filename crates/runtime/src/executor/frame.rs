@@ -317,8 +317,7 @@ impl Step {
     /// Removes iterations that are over, oldest first, lets waiting ones start, and closes the frame after the last.
     fn advance_frame(self: &Arc<Step>, frame: &Arc<Frame>, local: &mut Local) {
         let mut state = frame.state.lock();
-        loop {
-            let Some(oldest) = state.iterations.front() else { break };
+        while let Some(oldest) = state.iterations.front() {
             let is_over =
                 oldest.outstanding.load(Ordering::Acquire) == 0 && (oldest.index > 0 || state.enters_left == 0);
             if !is_over {
@@ -365,7 +364,7 @@ fn frame_id(parent: u64, parent_iteration: u64, name: &str) -> u64 {
 /// MurmurHash64A.
 fn murmur(bytes: &[u8]) -> u64 {
     const M: u64 = 0xc6a4_a793_5bd1_e995;
-    const SEED: u64 = 0xDECA_FCAF_FE;
+    const SEED: u64 = 0x00DE_CAFC_AFFE;
     let mut hash = SEED ^ (bytes.len() as u64).wrapping_mul(M);
     let mut chunks = bytes.chunks_exact(8);
     for chunk in &mut chunks {

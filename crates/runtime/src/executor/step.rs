@@ -546,13 +546,11 @@ impl Waiting {
 
 impl Wake for Waiting {
     fn wake(self: Arc<Self>) {
-        match self.state.swap(AGAIN, Ordering::AcqRel) {
-            IDLE => {
-                self.state.store(RUNNING, Ordering::Release);
-                let pool = self.step.plan.device.pool().clone();
-                pool.spawn(Box::new(move || self.resume()));
-            }
-            _ => {} // whoever polls it now polls once more
+        // Whoever polls it now polls once more; if nobody does, the pool must.
+        if self.state.swap(AGAIN, Ordering::AcqRel) == IDLE {
+            self.state.store(RUNNING, Ordering::Release);
+            let pool = self.step.plan.device.pool().clone();
+            pool.spawn(Box::new(move || self.resume()));
         }
     }
 }
