@@ -2,7 +2,7 @@
 
 use ferroflow::prelude::*;
 
-pub fn main() -> Result<()> {
+fn main() -> Result<()> {
     let (w, b) = fit(200)?;
     println!("y = {w:.3} x + {b:.3}");
     Ok(())

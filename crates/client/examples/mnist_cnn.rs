@@ -4,7 +4,7 @@ use ferroflow::prelude::*;
 
 pub mod mnist_data;
 
-pub fn main() -> Result<()> {
+fn main() -> Result<()> {
     let accuracy = train(&mnist_data::Flags::parse(300)?, 50)?;
     println!("accuracy on the test pictures: {:.2} %", 100.0 * accuracy);
     Ok(())
@@ -36,7 +36,7 @@ pub fn train(flags: &mnist_data::Flags, batch: usize) -> Result<f32> {
         }
     }
     let mut right = 0.0;
-    let rounds = test.len().div_ceil(500);
+    let rounds = test.count().div_ceil(500);
     for _ in 0..rounds {
         let (images, answers) = test.batch(500)?;
         right += session.run_with(&accuracy, feed! { x => images, labels => answers })?.item::<f32>()?;

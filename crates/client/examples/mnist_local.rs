@@ -4,7 +4,7 @@ use ferroflow::prelude::*;
 
 pub mod mnist_data;
 
-pub fn main() -> Result<()> {
+fn main() -> Result<()> {
     let accuracy = train(&mnist_data::Flags::parse(2000)?)?;
     println!("accuracy on the test pictures: {:.2} %", 100.0 * accuracy);
     Ok(())
@@ -40,7 +40,7 @@ pub fn train(flags: &mnist_data::Flags) -> Result<f32> {
             println!("step {i:5}   loss {:8.3}", loss.item::<f32>()?);
         }
     }
-    let count = test.len();
+    let count = test.count();
     let (images, answers) = test.batch(count)?;
     session.run_with(&accuracy, feed! { x => images, labels => answers })?.item()
 }

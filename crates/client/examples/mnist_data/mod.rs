@@ -74,14 +74,14 @@ impl Digits {
     }
 
     /// How many pictures there are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.labels.len()
     }
 
     /// The next pictures (batch, 784) and their digits, one-hot (batch, 10); after the last comes the first again.
     pub fn batch(&mut self, count: usize) -> Result<(Tensor, Tensor)> {
-        let count = count.min(self.len());
-        if self.next + count > self.len() {
+        let count = count.min(self.count());
+        if self.next + count > self.count() {
             self.next = 0;
         }
         let range = self.next..self.next + count;

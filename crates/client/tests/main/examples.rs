@@ -1,15 +1,15 @@
 //! The examples run, and find what they should. They are compiled in here, and by cargo as programs.
 
-#[path = "../examples/hello.rs"]
+#[path = "../../examples/hello.rs"]
 mod hello;
-#[allow(dead_code)]
-#[path = "../examples/linear_regression.rs"]
+#[allow(dead_code, clippy::duplicate_mod)] // each is compiled in whole, its own `main` and reader of digits too
+#[path = "../../examples/linear_regression.rs"]
 mod linear_regression;
-#[allow(dead_code)]
-#[path = "../examples/mnist_cnn.rs"]
+#[allow(dead_code, clippy::duplicate_mod)] // each is compiled in whole, its own `main` and reader of digits too
+#[path = "../../examples/mnist_cnn.rs"]
 mod mnist_cnn;
-#[allow(dead_code)]
-#[path = "../examples/mnist_local.rs"]
+#[allow(dead_code, clippy::duplicate_mod)] // each is compiled in whole, its own `main` and reader of digits too
+#[path = "../../examples/mnist_local.rs"]
 mod mnist_local;
 
 #[test]

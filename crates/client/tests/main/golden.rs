@@ -67,8 +67,8 @@ pub fn compare(what: &str, found: &Tensor, want: &Tensor) -> Result<(), String> 
         _ => 0.0,
     };
     for (i, (f, w)) in as_f64(found).into_iter().zip(as_f64(want)).enumerate() {
-        let same = f == w || (f.is_nan() && w.is_nan());
-        if !same && !((f - w).abs() <= tolerance * w.abs().max(0.1)) {
+        let near = (f - w).abs() <= tolerance * w.abs().max(0.1);
+        if !near && f != w && !(f.is_nan() && w.is_nan()) {
             return Err(format!("{what}: element {i} is {f}, wanted {w}"));
         }
     }
