@@ -1,0 +1,102 @@
+"""Compares the files we write with what TensorFlow reads, and the other way round.
+
+    python tests/interop/run.py
+
+Needs a Python with TensorFlow, and cargo. Prints a line per check and a closing line; exits with 1 if any failed.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import traceback
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import numpy as np
+import tensorflow as tf
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def checkpoint_is_found_and_read(folder):
+    prefix = tf.train.latest_checkpoint(folder)
+    assert prefix == os.path.join(folder, "model.ckpt"), prefix
+    reader = tf.train.load_checkpoint(prefix)
+    np.testing.assert_array_equal(reader.get_tensor("f32"), np.arange(6, dtype=np.float32).reshape(2, 3))
+    assert reader.get_tensor("f16").tolist() == [0.5, -2]
+    assert reader.get_tensor("bf16").astype(np.float32).tolist() == [0.5, -2]
+    assert reader.get_tensor("bool").tolist() == [True, False]
+    assert reader.get_tensor("global_step") == 1234567890123
+    assert reader.get_tensor("c64") == 1 - 1j
+    assert reader.get_tensor("empty").shape == (0, 4)
+    assert reader.get_tensor("text").tolist() == [b"hello", b"", b"x" * 300]
+
+
+def sliced_tensors_are_restored(folder):
+    prefix = os.path.join(folder, "model.ckpt")
+    whole = tf.train.load_checkpoint(prefix).get_tensor("rows")
+    np.testing.assert_array_equal(whole, np.arange(10.0).reshape(5, 2))
+    part, all_rows = tf.raw_ops.RestoreV2(
+        prefix=prefix, tensor_names=["rows", "rows"], shape_and_slices=["5 2 2,2:1,1", ""], dtypes=[tf.float64] * 2
+    )
+    assert part.numpy().tolist() == [[5], [7]]
+    np.testing.assert_array_equal(all_rows, whole)
+
+
+def many_tensors_come_out_byte_for_byte_the_same(folder):
+    names = [f"layer{i % 97}/unit{i}/weights" for i in range(20000)]
+    reader = tf.train.load_checkpoint(os.path.join(folder, "many.ckpt"))
+    for i in range(0, len(names), 37):
+        assert reader.get_tensor(names[i]) == i, names[i]
+    theirs = os.path.join(folder, "theirs.ckpt")
+    values = [tf.constant(i) for i in range(len(names))]
+    tf.raw_ops.SaveV2(prefix=theirs, tensor_names=names, shape_and_slices=[""] * len(names), tensors=values)
+    for end in [".index", ".data-00000-of-00001"]:
+        with open(os.path.join(folder, "many.ckpt" + end), "rb") as ours, open(theirs + end, "rb") as other:
+            assert ours.read() == other.read(), f"{end} differs"
+
+
+def records_are_read(folder):
+    for end, compression in [("", ""), (".gz", "GZIP"), (".zlib", "ZLIB")]:
+        path = os.path.join(folder, "records.tfrecord" + end)
+        found = [record.numpy() for record in tf.data.TFRecordDataset(path, compression)]
+        assert found == [b"", b"hello", b"\7" * 100000], end
+
+
+def events_are_read(folder):
+    path = os.path.join(folder, "events.out.tfevents.1571234567.host")
+    events = list(tf.compat.v1.train.summary_iterator(path))
+    assert events[0].file_version == "brain.Event:2" and len(events) == 11, len(events)
+    found = [event.summary.value[0].simple_value for event in events[1:]]
+    assert found == [np.float32(1) / np.float32(i + 1) for i in range(10)], found
+
+
+CHECKS = [
+    checkpoint_is_found_and_read,
+    sliced_tensors_are_restored,
+    many_tensors_come_out_byte_for_byte_the_same,
+    records_are_read,
+    events_are_read,
+]
+
+
+def main():
+    passed = failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        example = ["cargo", "run", "--quiet", "-p", "ferroflow-storage", "--example", "write_bundle", "--", folder]
+        subprocess.run(example, cwd=ROOT, check=True)
+        for check in CHECKS:
+            try:
+                check(folder)
+                passed += 1
+                print(f"ok      {check.__name__}")
+            except Exception:
+                failed += 1
+                print(f"FAILED  {check.__name__}")
+                traceback.print_exc()
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
