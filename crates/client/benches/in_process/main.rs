@@ -142,7 +142,8 @@ impl TensorFlow {
             .stdout(Stdio::piped())
             .spawn()
             .expect("TF_PYTHON runs");
-        let (input, output) = (child.stdin.take()?, BufReader::new(child.stdout.take()?));
+        let input = child.stdin.take().expect("the input is piped");
+        let output = BufReader::new(child.stdout.take().expect("the output is piped"));
         Some(TensorFlow { child, input, output })
     }
 
