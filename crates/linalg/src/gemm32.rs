@@ -2,7 +2,9 @@
 //!
 //! The right matrix is packed in panels of `COLUMNS` columns and blocks of `DEPTH` rows, so that a panel of a block
 //! stays in the first cache; the left one in blocks that stay in the second. Where the result has many rows, the
-//! threads share one packed right matrix and divide the rows; where it has few, they divide the columns.
+//! threads share one packed right matrix and divide the rows; where it has few, they divide the columns; where it is
+//! small and its sums are long, they divide the sums. What a thread packs for itself alone need not travel to another.
+//! How sums are cut depends on the sizes only, so the result does not depend on the number of threads.
 
 use crate::matmul::GemmShape;
 use crate::parallel::{Pool, SharedMut};
@@ -15,10 +17,15 @@ use std::ops::Range;
 const DEPTH: usize = 320;
 /// Rows of a left block; with `DEPTH` they take a third of the second cache.
 const BLOCK_ROWS: usize = 20 * ROWS;
+/// Columns of a right block where the left matrix is long too.
+const BLOCK_COLUMNS: usize = 32 * COLUMNS;
 /// Panels that are packed together, so that whole stretches of a row are read.
 const PANELS: usize = 8;
 /// Up to this many rows, the threads divide the columns.
-const FEW_ROWS: usize = 192;
+const FEW_ROWS: usize = 256;
+/// Up to this many elements, a result with long sums is made in parts; so many at most.
+const SMALL: usize = 1 << 14;
+const PARTS: usize = 8;
 /// Below this many multiplications one thread is faster than two.
 const ALONE: usize = 1 << 19;
 /// The most that a packed right matrix takes at once, in elements.
@@ -44,35 +51,43 @@ pub(crate) fn gemm(pool: &Pool, shape: &GemmShape, a: &[f32], b: &[f32], c: &mut
     }
     let inline = Pool::inline();
     let pool = if m * n * k <= ALONE { &inline } else { pool };
-    let product = Product { shape, a, b, depths: Depths::new(k) };
-    if m <= FEW_ROWS && n >= PANELS * COLUMNS * pool.threads() {
-        product.by_column_blocks(pool, c);
+    let product = Product { shape, a, b };
+    if m * n <= SMALL && k >= 4 * m.max(n) && k >= 2 * DEPTH {
+        product.by_parts_of_sums(pool, c);
+    } else if m <= FEW_ROWS && n >= PANELS * COLUMNS * pool.threads() {
+        product.by_column_blocks(pool, PANELS, c);
+    } else if pool.threads() > 1 && n >= 2 * PANELS * COLUMNS * pool.threads() && 2 * n >= m {
+        // As many blocks for each thread.
+        let rounds = n.div_ceil(pool.threads() * BLOCK_COLUMNS);
+        product.by_column_blocks(pool, n.div_ceil(pool.threads() * rounds).div_ceil(COLUMNS), c);
     } else {
-        let width = (PACKED_MAX / k / COLUMNS).max(1) * COLUMNS;
-        let c = SharedMut::new(c);
-        for start in (0..n).step_by(width) {
-            product.by_row_blocks(pool, start..(start + width).min(n), &c);
-        }
+        product.by_row_blocks(pool, &Depths::new(0..k), shape.accumulate, &SharedMut::new(c));
     }
 }
 
-/// How the sums are cut.
+/// How a part of the sums is cut.
 struct Depths {
-    k: usize,
+    whole: Range<usize>,
     block: usize,
 }
 
 impl Depths {
-    fn new(k: usize) -> Depths {
-        Depths { k, block: k.div_ceil(k.div_ceil(DEPTH)) }
+    fn new(whole: Range<usize>) -> Depths {
+        let block = whole.len().div_ceil(whole.len().div_ceil(DEPTH));
+        Depths { whole, block }
     }
 
     fn count(&self) -> usize {
-        self.k.div_ceil(self.block)
+        self.whole.len().div_ceil(self.block)
     }
 
     fn range(&self, index: usize) -> Range<usize> {
-        index * self.block..((index + 1) * self.block).min(self.k)
+        let start = self.whole.start + index * self.block;
+        start..(start + self.block).min(self.whole.end)
+    }
+
+    fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
+        (0..self.count()).map(|index| self.range(index))
     }
 }
 
@@ -80,36 +95,73 @@ struct Product<'a> {
     shape: &'a GemmShape,
     a: &'a [f32],
     b: &'a [f32],
-    depths: Depths,
 }
 
 impl Product<'_> {
+    /// Long sums cut into parts, each on one thread, and the parts added.
+    fn by_parts_of_sums(&self, pool: &Pool, c: &mut [f32]) {
+        let GemmShape { k, accumulate, .. } = *self.shape;
+        let (parts, len) = ((k / (2 * DEPTH)).clamp(2, PARTS), c.len());
+        let mut sums = Scratch::take((parts - 1) * len);
+        let (first, rest) = (SharedMut::new(c), SharedMut::new(&mut sums));
+        let inline = Pool::inline();
+        pool.for_each(parts, 1, &|range| {
+            for part in range {
+                let depths = Depths::new(part * k / parts..(part + 1) * k / parts);
+                match part.checked_sub(1) {
+                    None => self.by_row_blocks(&inline, &depths, accumulate, &first),
+                    Some(at) => {
+                        // SAFETY: every part has a range of its own.
+                        let sums = unsafe { rest.slice(at * len..(at + 1) * len) };
+                        self.by_row_blocks(&inline, &depths, false, &SharedMut::new(sums));
+                    }
+                }
+            }
+        });
+        for part in sums.chunks_exact(len) {
+            crate::elementwise::add_assign(c, part);
+        }
+    }
+
+    /// Some of the sums, the rows of the result divided among the threads.
+    fn by_row_blocks(&self, pool: &Pool, depths: &Depths, accumulate: bool, c: &SharedMut<f32>) {
+        let width = (PACKED_MAX / depths.whole.len() / COLUMNS).max(1) * COLUMNS;
+        for start in (0..self.shape.n).step_by(width) {
+            self.rows_of_columns(pool, depths, start..(start + width).min(self.shape.n), accumulate, c);
+        }
+    }
+
     /// Some columns of the result, its rows divided among the threads.
-    fn by_row_blocks(&self, pool: &Pool, columns: Range<usize>, c: &SharedMut<f32>) {
+    fn rows_of_columns(
+        &self,
+        pool: &Pool,
+        depths: &Depths,
+        columns: Range<usize>,
+        accumulate: bool,
+        c: &SharedMut<f32>,
+    ) {
         let (m, n) = (self.shape.m, self.shape.n);
         let panels = columns.len().div_ceil(COLUMNS);
-        let mut packed = Scratch::take(self.depths.k * panels * COLUMNS);
-        let packed_start = |depth: &Range<usize>, panel: usize| (depth.start * panels + panel * depth.len()) * COLUMNS;
+        let mut packed = Scratch::take(depths.whole.len() * panels * COLUMNS);
+        let packed_start = |depth: &Range<usize>, panel: usize| {
+            ((depth.start - depths.whole.start) * panels + panel * depth.len()) * COLUMNS
+        };
         {
             let shared = SharedMut::new(&mut packed);
             // Small matrices are cut finer, so that no thread waits long for another.
-            let together = (self.depths.count() * panels / (8 * pool.threads())).clamp(1, PANELS);
+            let together = (depths.count() * panels / (8 * pool.threads())).clamp(1, PANELS);
             let groups = panels.div_ceil(together);
-            pool.for_each(
-                self.depths.count() * groups,
-                (1 << 12) / (self.depths.block * COLUMNS * together),
-                &|range| {
-                    for index in range {
-                        let (depth, panel) = (self.depths.range(index / groups), index % groups * together);
-                        let count = together.min(panels - panel);
-                        let at = packed_start(&depth, panel);
-                        let first = columns.start + panel * COLUMNS;
-                        // SAFETY: every panel of every block has a range of its own.
-                        let out = unsafe { shared.slice(at..at + depth.len() * COLUMNS * count) };
-                        self.pack_right(depth, first..(first + COLUMNS * count).min(columns.end), out);
-                    }
-                },
-            );
+            pool.for_each(depths.count() * groups, (1 << 12) / (depths.block * COLUMNS * together), &|range| {
+                for index in range {
+                    let (depth, panel) = (depths.range(index / groups), index % groups * together);
+                    let count = together.min(panels - panel);
+                    let at = packed_start(&depth, panel);
+                    let first = columns.start + panel * COLUMNS;
+                    // SAFETY: every panel of every block has a range of its own.
+                    let out = unsafe { shared.slice(at..at + depth.len() * COLUMNS * count) };
+                    self.pack_right(depth, first..(first + COLUMNS * count).min(columns.end), out);
+                }
+            });
         }
         // As many blocks for each thread.
         let rounds = m.div_ceil(pool.threads() * BLOCK_ROWS);
@@ -117,9 +169,9 @@ impl Product<'_> {
         pool.for_each(m.div_ceil(rows), 1, &|range| {
             for block in range {
                 let rows = block * rows..((block + 1) * rows).min(m);
-                for depth in (0..self.depths.count()).map(|index| self.depths.range(index)) {
+                for depth in depths.ranges() {
                     let left = self.pack_left(rows.clone(), depth.clone());
-                    let add = depth.start > 0 || self.shape.accumulate;
+                    let add = depth.start > depths.whole.start || accumulate;
                     for panel in 0..panels {
                         let first = columns.start + panel * COLUMNS;
                         // The next panel (or the next block's first) follows at once.
@@ -133,23 +185,34 @@ impl Product<'_> {
         });
     }
 
-    /// All rows of the result, its columns divided among the threads; each packs what it needs.
-    fn by_column_blocks(&self, pool: &Pool, c: &mut [f32]) {
+    /// The columns of the result divided among the threads, `together` panels at a time; each packs what it needs.
+    fn by_column_blocks(&self, pool: &Pool, together: usize, c: &mut [f32]) {
         let GemmShape { m, n, k, .. } = *self.shape;
-        let panels = n.div_ceil(COLUMNS);
+        let (panels, depths) = (n.div_ceil(COLUMNS), Depths::new(0..k));
+        let block_rows = if m <= FEW_ROWS { m } else { BLOCK_ROWS };
         let c = SharedMut::new(c);
-        pool.for_each(panels.div_ceil(PANELS), (ALONE / (m * k * COLUMNS * PANELS)).max(1), &|range| {
-            let mut packed = Scratch::take(self.depths.block * COLUMNS * PANELS);
-            for first in range.map(|index| index * PANELS) {
-                let count = PANELS.min(panels - first);
-                for depth in (0..self.depths.count()).map(|index| self.depths.range(index)) {
-                    let left = self.pack_left(0..m, depth.clone());
+        pool.for_each(panels.div_ceil(together), (ALONE / (m * k * COLUMNS * together)).max(1), &|range| {
+            let mut packed = Scratch::take(depths.block * COLUMNS * together);
+            for first in range.map(|index| index * together) {
+                let count = together.min(panels - first);
+                for depth in depths.ranges() {
                     let add = depth.start > 0 || self.shape.accumulate;
-                    let right = &mut packed[..depth.len() * COLUMNS * count];
-                    self.pack_right(depth.clone(), first * COLUMNS..((first + count) * COLUMNS).min(n), right);
-                    for (panel, right) in (first..).zip(right.chunks_exact(depth.len() * COLUMNS)) {
-                        let columns = panel * COLUMNS..((panel + 1) * COLUMNS).min(n);
-                        left.multiply(right, &[], &Stripe { rows: 0..m, columns }, n, add, &c);
+                    let len = depth.len() * COLUMNS;
+                    for panel in (first..first + count).step_by(PANELS) {
+                        let end = (panel + PANELS).min(first + count);
+                        let out = &mut packed[(panel - first) * len..(end - first) * len];
+                        self.pack_right(depth.clone(), panel * COLUMNS..(end * COLUMNS).min(n), out);
+                    }
+                    let right = &packed[..len * count];
+                    for row in (0..m).step_by(block_rows) {
+                        let rows = row..(row + block_rows).min(m);
+                        let left = self.pack_left(rows.clone(), depth.clone());
+                        for (i, panel) in (first..first + count).enumerate() {
+                            let columns = panel * COLUMNS..((panel + 1) * COLUMNS).min(n);
+                            let (right, next) = right[i * len..].split_at(len);
+                            let next = &next[..next.len().min(len)];
+                            left.multiply(right, next, &Stripe { rows: rows.clone(), columns }, n, add, &c);
+                        }
                     }
                 }
             }

@@ -137,6 +137,8 @@ mod tests {
             (129, 257, 65),
             (200, 31, 520),
             (20, 700, 400),
+            (10, 30, 1500),
+            (260, 800, 33),
         ];
         for (seed, (m, n, k)) in seeds().zip(sizes) {
             let mut numbers = Numbers::new(seed);
