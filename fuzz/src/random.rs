@@ -45,8 +45,8 @@ fn int(u: &mut Unstructured<'_>) -> Result<i64> {
         2 => i64::from(i32::MAX),
         3 => i64::from(i32::MIN),
         4 => 1 << 40,
-        5 => 100,
-        6 => 255,
+        5 => 12,
+        6 => 40,
         7 => u.arbitrary::<i64>()?,
         _ => u.int_in_range(-2..=5)?,
     })

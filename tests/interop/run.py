@@ -1,4 +1,4 @@
-"""Compares the files we write with what TensorFlow reads, and the other way round.
+"""Lets TensorFlow read the files we write and run a graph we built, and compares.
 
     python tests/interop/run.py
 
@@ -71,7 +71,32 @@ def events_are_read(folder):
     assert found == [np.float32(1) / np.float32(i + 1) for i in range(10)], found
 
 
+def a_training_graph_built_here_gives_the_same_numbers(folder):
+    with open(os.path.join(folder, "run.txt")) as f:
+        lines = f.read().split("\n")
+    names = dict(line.split(" ") for line in lines if " " in line)
+    wanted = [float(line) for line in lines if line and " " not in line]
+    message = tf.compat.v1.GraphDef()
+    with open(os.path.join(folder, "graph.pb"), "rb") as f:
+        message.ParseFromString(f.read())
+    tensor = lambda what: names[what] if ":" in names[what] else names[what] + ":0"
+    found = []
+    with tf.Graph().as_default():
+        tf.import_graph_def(message, name="")
+        with tf.compat.v1.Session() as session:
+            session.run(names["init"])
+            for step in range(10):
+                x = np.sin([[step + row + 2 * column for column in range(4)] for row in range(6)])
+                labels = [[1 - row % 2, row % 2] for row in range(6)]
+                feeds = {tensor("x"): x.astype(np.float32), tensor("labels"): labels}
+                found.append(session.run([tensor("loss"), names["train"]], feeds)[0])
+            found.extend(session.run(tensor("weights")).flatten())
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+    assert found[9] < found[0], "nothing was learned"
+
+
 CHECKS = [
+    a_training_graph_built_here_gives_the_same_numbers,
     checkpoint_is_found_and_read,
     sliced_tensors_are_restored,
     many_tensors_come_out_byte_for_byte_the_same,
@@ -83,8 +108,9 @@ CHECKS = [
 def main():
     passed = failed = 0
     with tempfile.TemporaryDirectory() as folder:
-        example = ["cargo", "run", "--quiet", "-p", "ferroflow-storage", "--example", "write_bundle", "--", folder]
-        subprocess.run(example, cwd=ROOT, check=True)
+        for package, example in [("ferroflow-storage", "write_bundle"), ("ferroflow", "export_training")]:
+            command = ["cargo", "run", "--quiet", "-p", package, "--example", example, "--", folder]
+            subprocess.run(command, cwd=ROOT, check=True)
         for check in CHECKS:
             try:
                 check(folder)
