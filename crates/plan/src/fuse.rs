@@ -3,7 +3,6 @@
 //! A node is drawn into its consumer if nobody else uses it or waits for it, and if both have the same shape as far as
 //! is known: then nothing is computed more often than before.
 
-use framework::graph::NewNode;
 use framework::{Attr, Attrs, Graph, Node, NodeId, Output, Registry};
 use tensor::{DType, Result};
 
@@ -75,14 +74,13 @@ impl Group {
         attrs.insert("steps".into(), steps.into());
         attrs.insert("operands".into(), operands.into());
         // The checks that adding a node makes hold by construction: all inputs are floats.
-        let new = NewNode { name: root.name.clone(), op, attrs, inputs, control_inputs, device: root.device.clone() };
         Ok(Node {
-            name: new.name,
-            op: new.op,
-            attrs: new.attrs,
-            inputs: new.inputs,
-            control_inputs: new.control_inputs,
-            device: new.device,
+            name: root.name.clone(),
+            op,
+            attrs,
+            inputs,
+            control_inputs,
+            device: root.device.clone(),
             outputs: root.outputs.clone(),
         })
     }
