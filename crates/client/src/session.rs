@@ -113,17 +113,19 @@ impl Session {
         options: &RunOptions,
     ) -> Result<(F::Values, RunMetadata)> {
         let list = FetchList::of(&fetch)?;
+        let limit = options.timeout.or(self.options.operation_timeout);
         let request = RunStep {
             feeds: feeds.into_named()?,
             fetches: list.outputs,
             targets: list.targets,
             options: proto::RunOptions {
                 trace_level: if options.trace { FULL_TRACE } else { 0 },
+                timeout_in_ms: limit.map_or(0, millis),
                 ..Default::default()
             },
             ..self.request()?
         };
-        let reply = wait(self.cluster.master().run_step(request), options.timeout.or(self.options.operation_timeout))?;
+        let reply = wait(self.cluster.master().run_step(request), limit.map(|l| l.saturating_add(GRACE)))?;
         let values = fetch.values(&mut reply.fetches.into_iter())?;
         Ok((values, RunMetadata { proto: reply.metadata }))
     }
@@ -216,9 +218,17 @@ fn config(options: &SessionOptions) -> proto::ConfigProto {
     }
 }
 
+/// How much longer than the master a client waits: the master can tell what a step waited for.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// A time limit as it travels: none is 0, so the shortest is 1.
+fn millis(limit: Duration) -> i64 {
+    i64::try_from(limit.as_micros().div_ceil(1000)).unwrap_or(i64::MAX).max(1)
+}
+
 /// Waits for a call, up to a time limit; the call is cancelled then.
 fn wait<T>(call: distributed::interface::Call<'_, T>, limit: Option<Duration>) -> Result<T> {
-    let deadline = limit.map(|l| Instant::now() + l);
+    let deadline = limit.and_then(|l| Instant::now().checked_add(l));
     block_on(call, deadline).unwrap_or_else(|_| {
         let limit = limit.unwrap_or_default();
         Err(deadline_exceeded!(

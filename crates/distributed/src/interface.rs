@@ -4,6 +4,7 @@
 use framework::{Graph, RendezvousKey};
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Instant;
 use tensor::{Result, Tensor};
 
 /// A call under way. To cancel it is to drop it.
@@ -55,6 +56,8 @@ pub struct RunGraph {
     pub recv: Vec<RendezvousKey>,
     /// Whether to note each node's times.
     pub trace: bool,
+    /// When to end the step if it is still under way.
+    pub deadline: Option<Instant>,
     /// Whether more feeds and fetches of the same step follow.
     pub partial: Option<Partial>,
 }

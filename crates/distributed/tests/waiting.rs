@@ -3,7 +3,7 @@
 use crate::support::{Session, assert_error, cluster, graph, strings, wait, wait_at_most};
 use distributed::{MasterInterface, RunStep};
 use std::time::Duration;
-use tensor::Code::{Cancelled, OutOfRange};
+use tensor::Code::{Cancelled, DeadlineExceeded, InvalidArgument, OutOfRange};
 use tensor::Tensor;
 
 const QUEUES: &str = "
@@ -116,6 +116,47 @@ fn a_run_given_up_at_its_deadline_takes_nothing_from_the_queue() {
     assert_eq!(session.value("size"), Tensor::from(0i32));
 }
 
+/// The same request with a limit on the time it may take.
+fn within(millis: i64, request: RunStep) -> RunStep {
+    let options = proto::RunOptions { timeout_in_ms: millis, ..request.options.clone() };
+    RunStep { options, ..request }
+}
+
+#[test]
+fn a_step_past_its_timeout_is_ended_and_says_what_it_waited_for() {
+    let session = Session::open(QUEUES);
+    let result = session.step(within(20, session.request(&[], &["get"], &[])));
+    assert_error(result, DeadlineExceeded, &["timeout_in_ms", "waited for get (QueueDequeueV2)"]);
+    put(&session, 1).unwrap();
+    put(&session, 2).unwrap();
+    let result = session.step(within(20, session.request(&[("x", Tensor::from(3i32))], &[], &["put"])));
+    assert_error(result, DeadlineExceeded, &["waited for put (QueueEnqueueV2)"]);
+    // Neither took or left anything; a step that ends in time notices no limit, and less than none is none.
+    for (millis, value) in [(20_000, 1i32), (-1, 2)] {
+        let reply = session.step(within(millis, session.request(&[], &["get"], &[]))).unwrap();
+        assert_eq!(reply.fetches, [Tensor::from(value)]);
+    }
+    let reply = session.step(within(i64::MAX, session.request(&[], &["size"], &[]))).unwrap();
+    assert_eq!(reply.fetches, [Tensor::from(0i32)]);
+}
+
+#[test]
+fn a_partial_run_past_its_timeout_is_over() {
+    let session = Session::open(QUEUES);
+    let set_up = session.cluster.master().partial_run_setup(
+        session.handle.clone(),
+        strings(&["x"]),
+        strings(&["get", "one"]),
+        vec![],
+    );
+    let run = wait(set_up).unwrap();
+    let part = |fetch: &str| RunStep { partial_run: run.clone(), ..session.request(&[], &[fetch], &[]) };
+    assert_error(session.step(within(20, part("get"))), DeadlineExceeded, &["waited for get,"]);
+    assert_error(session.step(part("one")), InvalidArgument, &["PartialRunSetup"]);
+    put(&session, 5).unwrap();
+    assert_eq!(session.value("get"), Tensor::from(5i32));
+}
+
 #[test]
 fn closing_a_queue_ends_who_waits_for_more() {
     let session = Session::open(QUEUES);
@@ -160,6 +201,8 @@ fn a_loop_without_end_is_ended_by_its_deadline() {
         let call = session.cluster.master().run_step(session.request(&[], &["out"], &[]));
         assert!(wait_at_most(call, Duration::from_millis(50)).is_none(), "the loop has no end");
     }
+    let result = session.step(within(50, session.request(&[], &["out"], &[])));
+    assert_error(result, DeadlineExceeded, &["it still computed"]);
     assert_eq!(session.value("zero"), Tensor::from(0i32));
 }
 

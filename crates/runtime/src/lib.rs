@@ -3,7 +3,9 @@
 mod block_on;
 pub mod executor;
 pub mod rendezvous;
+mod timer;
 
 pub use block_on::{Elapsed, block_on};
 pub use executor::{Executor, KernelCache, StepFuture};
 pub use rendezvous::{LocalRendezvous, StepTable};
+pub use timer::Timer;

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use plan::{PlacedGraph, RunSignature, place};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tensor::{Result, aborted, cancelled, invalid};
 
 pub(super) struct MasterSession {
@@ -64,13 +65,20 @@ impl MasterSession {
         if self.closing.is_closed() {
             return Err(cancelled!("Session has been closed."));
         }
+        let deadline = self.deadline(&request.options);
         if !request.partial_run.is_empty() {
-            return self.run_partially(request).await;
+            return self.run_partially(request, deadline).await;
         }
         let names = |feeds: &[(String, tensor::Tensor)]| feeds.iter().map(|(name, _)| name.clone()).collect();
         let signature = RunSignature::new(names(&request.feeds), request.fetches.clone(), request.targets.clone())?;
         let plan = self.plan(signature).await?;
-        self.run_planned(&plan, request).await
+        self.run_planned(&plan, request, deadline).await
+    }
+
+    /// When a step that starts now must have ended; planning counts.
+    fn deadline(&self, options: &proto::RunOptions) -> Option<Instant> {
+        let timeout = u64::try_from(options.timeout_in_ms).ok().filter(|ms| *ms > 0)?;
+        self.shared.env.now().checked_add(Duration::from_millis(timeout))
     }
 
     /// The plan for a signature, made now if this is its first run.

@@ -7,6 +7,7 @@ use framework::RendezvousKey;
 use plan::RunSignature;
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Instant;
 use tensor::{Result, Tensor, cancelled, invalid};
 
 /// A step whose feeds and fetches come in several calls.
@@ -21,7 +22,12 @@ pub(super) struct PartialStep {
 const NO_TRACE: i32 = 0;
 
 impl MasterSession {
-    pub(super) async fn run_planned(&self, plan: &ClientGraph, request: RunStep) -> Result<RunStepReply> {
+    pub(super) async fn run_planned(
+        &self,
+        plan: &ClientGraph,
+        request: RunStep,
+        deadline: Option<Instant>,
+    ) -> Result<RunStepReply> {
         let step = self.new_step_id();
         let trace = request.options.trace_level != NO_TRACE;
         let (send, recv, places) = ends(plan, request.feeds, &request.fetches)?;
@@ -32,6 +38,7 @@ impl MasterSession {
             send,
             recv,
             trace,
+            deadline,
             partial: None,
         };
         let worker = &self.shared.worker;
@@ -64,7 +71,7 @@ impl MasterSession {
         Ok(handle)
     }
 
-    pub(super) async fn run_partially(&self, request: RunStep) -> Result<RunStepReply> {
+    pub(super) async fn run_partially(&self, request: RunStep, deadline: Option<Instant>) -> Result<RunStepReply> {
         let (step, plan) = self.partial_step(&request.partial_run)?;
         if !request.targets.is_empty() {
             return Err(invalid!("targets are named when a partial run is set up, not in its steps"));
@@ -81,6 +88,7 @@ impl MasterSession {
             send,
             recv,
             trace: false,
+            deadline,
             partial,
         };
         let call = self.shared.worker.run_graph(run);

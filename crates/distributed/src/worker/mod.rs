@@ -7,7 +7,7 @@ mod step;
 use crate::interface::{Call, GraphHandle, RunGraph, RunGraphReply, SessionHandle, WorkerInterface};
 use framework::{Device, Env, Graph};
 use parking_lot::Mutex;
-use runtime::StepTable;
+use runtime::{StepTable, Timer};
 use session::WorkerSession;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ pub struct Worker {
     env: Arc<dyn Env>,
     sessions: Mutex<HashMap<SessionHandle, Arc<WorkerSession>>>,
     steps: StepTable,
+    timer: Timer,
     partial_runs: step::PartialRuns,
 }
 
@@ -30,6 +31,7 @@ impl Worker {
             env,
             sessions: Mutex::default(),
             steps: StepTable::default(),
+            timer: Timer::default(),
             partial_runs: Default::default(),
         }
     }

@@ -5,13 +5,13 @@ use crate::interface::{Partial, RunGraph, RunGraphReply};
 use framework::step::Trace;
 use framework::{Delivery, Rendezvous, StepContext};
 use parking_lot::Mutex;
-use runtime::{LocalRendezvous, StepFuture};
+use runtime::{Elapsed, LocalRendezvous, StepFuture};
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
-use tensor::{Result, Tensor, cancelled, invalid};
+use tensor::{Error, Result, Tensor, cancelled, deadline_exceeded, invalid};
 
 /// Steps whose feeds and fetches come in several calls.
 pub(super) type PartialRuns = Mutex<HashMap<i64, PartialRun>>;
@@ -25,7 +25,11 @@ pub(super) struct PartialRun {
 impl Worker {
     pub(super) async fn execute(&self, request: RunGraph) -> Result<RunGraphReply> {
         match request.partial {
-            Some(partial) => self.execute_partially(request, partial).await,
+            Some(partial) => {
+                let (deadline, awaited) = (request.deadline, fetch_names(&request));
+                let call = self.execute_partially(request, partial);
+                self.timer.at_most(call, deadline).await.unwrap_or_else(|Elapsed| Err(overdue(&awaited)))
+            }
             None => self.execute_whole(request).await,
         }
     }
@@ -40,7 +44,9 @@ impl Worker {
         for (key, value) in request.send {
             rendezvous.send(&key, Delivery::Tensor(value))?;
         }
-        executor.run(context).await?;
+        let mut running = executor.run(context);
+        let result = self.timer.at_most(&mut running, request.deadline).await;
+        result.unwrap_or_else(|Elapsed| Err(overdue(&running.waiting())))?;
         let mut recv = Vec::with_capacity(request.recv.len());
         for key in &request.recv {
             let found = rendezvous.try_recv(key);
@@ -111,10 +117,24 @@ fn fetched(delivery: Result<Delivery>, key: &str) -> Result<Tensor> {
     match delivery? {
         Delivery::Tensor(tensor) => Ok(tensor),
         Delivery::Dead => {
-            let name = key.split(';').nth(3).unwrap_or(key);
-            Err(invalid!("Retval[0] does not have value: '{name}' was fetched, but its branch was not taken"))
+            Err(invalid!("Retval[0] does not have value: '{}' was fetched, but its branch was not taken", edge(key)))
         }
     }
+}
+
+/// The output that a key names.
+fn edge(key: &str) -> &str {
+    key.split(';').nth(3).unwrap_or(key)
+}
+
+fn fetch_names(request: &RunGraph) -> Vec<String> {
+    request.recv.iter().map(|key| edge(key.as_str()).to_string()).collect()
+}
+
+/// The step was still under way at its deadline.
+fn overdue(awaited: &[String]) -> Error {
+    let doing = if awaited.is_empty() { "computed".into() } else { format!("waited for {}", awaited.join(", ")) };
+    deadline_exceeded!("the step took longer than its timeout_in_ms allows; it still {doing}, and was cancelled")
 }
 
 /// Wakes everyone who waits for this step when its call is given up.

@@ -44,6 +44,15 @@ impl StepFuture {
     pub fn is_paused(&self) -> bool {
         matches!(&self.state, State::Running(step) if step.paused.lock().is_some())
     }
+
+    /// The nodes that wait for something at this moment, each with its op, in the order of the graph.
+    pub fn waiting(&self) -> Vec<String> {
+        let State::Running(step) = &self.state else { return Vec::new() };
+        let mut nodes: Vec<u32> = step.waiting.lock().keys().copied().collect();
+        nodes.sort_unstable();
+        let named = |n: u32| &step.plan.nodes[n as usize].node;
+        nodes.into_iter().map(|n| format!("{} ({})", named(n).name, named(n).op.name)).collect()
+    }
 }
 
 /// How long a poll may work before it looks up: whoever polls may have a deadline, or somebody to answer to.
