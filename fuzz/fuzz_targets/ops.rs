@@ -148,7 +148,7 @@ impl Bench {
         let subject: Vec<NodeId> = self.scope.with_graph(|g| g.find("subject")).into_iter().collect();
         let first = run(outputs, &subject);
         if let Ok(values) = &first {
-            self.check_types(outputs, values);
+            self.check_inferred(outputs, values);
         }
         // What goes out comes in again.
         self.scope.with_graph(|graph| {
@@ -172,11 +172,13 @@ impl Bench {
         }
     }
 
-    /// The types that were inferred while building are those of what was computed.
-    fn check_types(&self, outputs: &[Output], values: &[Tensor]) {
+    /// What was inferred while building holds for what was computed.
+    fn check_inferred(&self, outputs: &[Output], values: &[Tensor]) {
         for (output, value) in outputs.iter().zip(values) {
             let info = self.scope.info(*output).expect("an output of this graph");
             assert_eq!(info.dtype, value.dtype(), "output {} has another type than inferred", output.index);
+            let (inferred, found) = (&info.shape, value.shape());
+            assert!(inferred.accepts(found), "output {}: inferred {inferred}, computed {found}", output.index);
         }
     }
 }

@@ -3,6 +3,7 @@
 //! The planner puts it in place of several nodes; no client writes it. The steps are given as op names and operands: an
 //! operand below `N` is an input, the others are results of earlier steps.
 
+use crate::math::pairs::in_order;
 use framework::kernel::kernel;
 use framework::{Kernel, KernelBuild, KernelContext, Op};
 use linalg::broadcast::BroadcastPlan;
@@ -78,6 +79,14 @@ fn shape(c: &framework::InferenceContext<'_>) -> Result<Vec<PartialShape>> {
 struct Fused {
     program: Program,
     steps: Vec<(StepOp, Vec<usize>)>,
+    /// Whether some step does not stretch its operands: the gradients of functions.
+    is_strict: bool,
+}
+
+/// Whether a step takes its operands as they are, where arithmetic would stretch one to the other.
+fn is_gradient(op: StepOp) -> bool {
+    use Binary::{ReluGrad, SigmoidGrad, SqrtGrad, TanhGrad};
+    matches!(op, StepOp::Binary(ReluGrad | SigmoidGrad | SqrtGrad | TanhGrad))
 }
 
 impl Fused {
@@ -107,26 +116,19 @@ impl Fused {
             values.push(value);
             steps.push((op, args));
         }
-        Ok(Fused { program, steps })
+        let is_strict = steps.iter().any(|(op, _)| is_gradient(*op));
+        Ok(Fused { program, steps, is_strict })
     }
 }
 
 impl Kernel for Fused {
     fn compute(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
         let count = ctx.num_inputs();
-        let mut shape = ctx.input(0).shape().clone();
-        for i in 1..count {
-            let other = ctx.input(i).shape();
-            if shape != *other {
-                shape = broadcast(&shape, other)?;
-            }
-        }
-        let fits = (0..count).all(|i| is_simple(ctx.input(i).shape(), &shape));
-        if !fits {
+        let Some(shape) = self.shape_in_one_pass(ctx) else {
             let inputs = (0..count).map(|i| ctx.take(i)).collect();
             let y = self.step_by_step(ctx.pool(), inputs)?;
             return ctx.set_output(0, y);
-        }
+        };
         let pool = ctx.pool();
         let mut out = None;
         for i in 0..count {
@@ -176,6 +178,33 @@ fn trim(dims: &[usize]) -> &[usize] {
 }
 
 impl Fused {
+    /// The shape of the result if one pass over memory can compute it.
+    fn shape_in_one_pass(&self, ctx: &KernelContext<'_>) -> Option<Shape> {
+        let mut inputs = (0..ctx.num_inputs()).map(|i| ctx.input(i).shape());
+        let first = inputs.next()?;
+        if inputs.clone().all(|other| other == first) {
+            return Some(first.clone());
+        }
+        let shape = inputs.try_fold(first.clone(), |shape, other| broadcast(&shape, other)).ok()?;
+        let is_simple = (0..ctx.num_inputs()).all(|i| is_simple(ctx.input(i).shape(), &shape));
+        (is_simple && (!self.is_strict || self.gradients_fit(ctx)?)).then_some(shape)
+    }
+
+    /// Whether the operands of each strict step have one shape; `None` if some operands do not fit at all.
+    fn gradients_fit(&self, ctx: &KernelContext<'_>) -> Option<bool> {
+        let mut shapes: Vec<Shape> = (0..ctx.num_inputs()).map(|i| ctx.input(i).shape().clone()).collect();
+        for (op, args) in &self.steps {
+            let first = &shapes[args[0]];
+            let shape = match (is_gradient(*op), args.get(1).map(|&i| &shapes[i])) {
+                (_, None) => first.clone(),
+                (true, Some(second)) if first != second => return Some(false),
+                (_, Some(second)) => broadcast(first, second).ok()?,
+            };
+            shapes.push(shape);
+        }
+        Some(true)
+    }
+
     /// For shapes that broadcast in other ways: one step after the other, each in full.
     fn step_by_step(&self, pool: &Pool, inputs: Vec<Tensor>) -> Result<Tensor> {
         let mut values = inputs;
@@ -190,10 +219,18 @@ impl Fused {
                     out.into_tensor()
                 }
                 StepOp::Binary(binary) => {
-                    let (x, y) = (
-                        spread(pool, &values[args[0]], &values[args[1]])?,
-                        spread(pool, &values[args[1]], &values[args[0]])?,
-                    );
+                    let (a, b) = (&values[args[0]], &values[args[1]]);
+                    let (x, y) = match binary {
+                        Binary::ReluGrad if a.shape() != b.shape() => {
+                            return Err(invalid!(
+                                "Inputs to a ReluGrad must have the same size and shape.  Input 0: {} != input 1: {}",
+                                a.shape(),
+                                b.shape()
+                            ));
+                        }
+                        _ if is_gradient(*op) => (a.clone(), in_order(a, b.clone())?),
+                        _ => (spread(pool, a, b)?, spread(pool, b, a)?),
+                    };
                     let mut program = Program::new(2);
                     program.binary(*binary, program.input(0), program.input(1));
                     let mut out = tensor::OwnedTensor::<f32>::new(x.shape())?;
@@ -230,14 +267,41 @@ mod tests {
 
     /// relu(a * b + c), fused.
     fn relu_mul_add(inputs: [Tensor; 3]) -> Tensor {
+        eval(&inputs, &["Mul", "AddV2", "Relu"], &[0, 1, 3, 2, 4]).unwrap()
+    }
+
+    fn eval(inputs: &[Tensor], steps: &[&'static str], operands: &[i64]) -> Result<Tensor> {
         let s = Scope::new(Arc::new(crate::registry()));
-        let inputs = inputs.map(|t| s.constant(t).unwrap());
-        let steps: Vec<bytes::Bytes> = ["Mul", "AddV2", "Relu"].map(bytes::Bytes::from).to_vec();
+        let unknown = || s.node("Placeholder").attr("dtype", tensor::DType::F32).output().unwrap();
+        let feeds: HashMap<_, _> = inputs.iter().map(|t| (unknown(), t.clone())).collect();
+        let mut inputs: Vec<_> = feeds.keys().copied().collect();
+        inputs.sort();
+        let steps: Vec<bytes::Bytes> = steps.iter().copied().map(bytes::Bytes::from).collect();
         let node = s.node("_FusedElementwise").inputs(&inputs).attr("steps", steps);
-        let y = node.attr("operands", vec![0i64, 1, 3, 2, 4]).output().unwrap();
+        let y = node.attr("operands", operands.to_vec()).output().unwrap();
         let device = CpuDevice::new(DeviceName::cpu("localhost", 0, 0), 1, Pool::inline());
         let interpreter = Interpreter::new(Arc::new(device), Arc::new(SystemEnv::default()));
-        s.with_graph(|g| interpreter.run(g, &HashMap::new(), &[y], &[]).unwrap().remove(0))
+        Ok(s.with_graph(|g| interpreter.run(g, &feeds, &[y], &[]))?.remove(0))
+    }
+
+    #[test]
+    fn a_gradient_among_the_steps_stretches_nothing() {
+        let (y, dy) = (Tensor::from([[0.5f32, 0.0], [2.0, 1.0]]), Tensor::from([[1.0f32, 2.0], [3.0, 4.0]]));
+        let tanh_neg = |dy: Tensor| eval(&[y.clone(), dy], &["TanhGrad", "Neg"], &[0, 1, 2]);
+        let want = Tensor::from([[-0.75f32, -2.0], [9.0, 0.0]]);
+        assert_eq!(tanh_neg(dy.clone()).unwrap(), want);
+        // As many elements in another shape are taken in order, as the op by itself does.
+        assert_eq!(tanh_neg(Tensor::from([1.0f32, 2.0, 3.0, 4.0])).unwrap(), want);
+        for dy in [Tensor::scalar(1.0f32), Tensor::from([1.0f32, 2.0])] {
+            let refused = tanh_neg(dy.clone()).unwrap_err();
+            assert!(refused.message.contains("same number of elements, got 4 and"), "{refused}");
+            let refused = eval(&[dy, y.clone()], &["ReluGrad", "Neg"], &[0, 1, 2]).unwrap_err();
+            assert!(refused.message.contains("must have the same size and shape"), "{refused}");
+        }
+        // What a stretched value leads to may be anything that fits.
+        let row = Tensor::from([1.0f32, 2.0]);
+        let sum = eval(&[y.clone(), dy, row], &["AddV2", "TanhGrad"], &[1, 2, 0, 3]).unwrap();
+        assert_eq!(sum, Tensor::from([[1.5f32, 4.0], [-12.0, 0.0]]));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `Placeholder` and `PlaceholderWithDefault`: where a run's values are fed.
 
 use framework::gradient::dense;
-use framework::kernel::{function, kernel};
+use framework::kernel::kernel;
 use framework::shapes::from_shape_attr;
 use framework::{Kernel, KernelBuild, KernelContext, Op, Output, Scope};
 use tensor::{DType, Error, PartialShape, Result, invalid};
@@ -26,10 +26,7 @@ pub fn ops() -> Vec<Op> {
                 Ok(vec![shape])
             })
             .gradient(|_, g| dense([g.dy[0]]))
-            .kernel(function(|ctx| {
-                let value = ctx.take(0);
-                ctx.set_output(0, value)
-            })),
+            .kernel(kernel(|b| Ok(Default { shape: b.attr("shape")? }))),
     ]
 }
 
@@ -53,6 +50,21 @@ impl Unfed {
 impl Kernel for Unfed {
     fn compute(&self, _: &mut KernelContext<'_>) -> Result<()> {
         Err(self.0.clone())
+    }
+}
+
+/// Passes the default on; what was inferred from the attribute must hold for it too.
+struct Default {
+    shape: PartialShape,
+}
+
+impl Kernel for Default {
+    fn compute(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+        let value = ctx.take(0);
+        if !self.shape.accepts(value.shape()) {
+            return Err(invalid!("the default has shape {}, the placeholder {}", value.shape(), self.shape));
+        }
+        ctx.set_output(0, value)
     }
 }
 
@@ -81,5 +93,8 @@ mod tests {
             Ok(vec![node.output()?])
         });
         assert!(wrong.is_err());
+        let late =
+            eval("PlaceholderWithDefault", &[Tensor::from([1i32, 2])], &[("shape", PartialShape::scalar().into())]);
+        assert_eq!(late.unwrap_err().code, Code::InvalidArgument);
     }
 }

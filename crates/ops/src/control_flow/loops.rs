@@ -5,7 +5,7 @@
 use framework::kernel::function;
 use framework::shapes::{scalar, unchanged};
 use framework::{ControlFlow, KernelContext, Op};
-use tensor::{Result, unsupported};
+use tensor::{Result, invalid, unsupported};
 
 pub fn ops() -> Vec<Op> {
     let mut ops = Vec::new();
@@ -35,13 +35,34 @@ pub fn ops() -> Vec<Op> {
                 scalar(c)
             })
             .not_differentiable()
-            .kernel(function(pass_on)),
+            .kernel(function(loop_cond)),
     );
     ops
+}
+
+fn loop_cond(ctx: &mut KernelContext<'_>) -> Result<()> {
+    let value = ctx.take(0);
+    if !value.shape().is_scalar() {
+        return Err(invalid!("The condition of a loop must be a scalar, but it has shape {}", value.shape()));
+    }
+    ctx.set_output(0, value)
 }
 
 /// Values and references alike.
 fn pass_on(ctx: &mut KernelContext<'_>) -> Result<()> {
     let value = ctx.input_value(0).clone();
     ctx.set_value(0, value)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::array::testing::eval;
+    use tensor::{Code, Tensor};
+
+    #[test]
+    fn the_condition_of_a_loop_is_a_scalar() {
+        assert_eq!(eval("LoopCond", &[Tensor::scalar(true)], &[]).unwrap()[0], Tensor::scalar(true));
+        let refused = eval("LoopCond", &[Tensor::from([true])], &[]).unwrap_err();
+        assert_eq!(refused.code, Code::InvalidArgument);
+    }
 }

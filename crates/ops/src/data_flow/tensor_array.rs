@@ -482,8 +482,8 @@ impl Kernel for MakeGradient {
             })
         })?;
         set_handle(ctx, &made)?;
-        let flow = ctx.take(1);
-        ctx.set_output(1, flow)
+        // A flow of its own, as in TensorFlow: what came in only says when.
+        ctx.set_output(1, Tensor::scalar(0.0f32))
     }
 }
 
@@ -538,6 +538,9 @@ fn write(ctx: &mut KernelContext<'_>, put: Put, add: Option<Add>) -> Result<()> 
         Put::Pieces => split(&array, ctx.input(where_at), &value, add)?,
     }
     let flow = ctx.take(3);
+    if !flow.shape().is_scalar() {
+        return Err(invalid!("flow_in must be a scalar, but it has shape {}", flow.shape()));
+    }
     ctx.set_output(0, flow)
 }
 

@@ -1,7 +1,7 @@
 //! Functions of one number, and the functions their gradients need.
 
 use super::arithmetic::{add, mul, scale, sub};
-use super::pairs::map_pairs;
+use super::pairs::map_in_order;
 use framework::gradient::{GradValue, dense};
 use framework::shapes::unchanged;
 use framework::typed::{FieldKernel, NumberKernel, RealKernel, fields_by, numbers, reals};
@@ -242,7 +242,7 @@ macro_rules! backwards {
         struct $name;
         impl FieldKernel for $name {
             fn compute<T: Field>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
-                map_pairs::<T>(ctx, $f)
+                map_in_order::<T>(ctx, $f)
             }
         }
     )*};
@@ -264,7 +264,7 @@ backwards! {
 #[cfg(test)]
 mod tests {
     use crate::array::testing::eval;
-    use tensor::Tensor;
+    use tensor::{Code, Tensor};
 
     #[test]
     fn halves_round_to_even_and_integers_to_themselves() {
@@ -272,5 +272,24 @@ mod tests {
         assert_eq!(eval("Round", &[x], &[]).unwrap()[0], Tensor::from([0.0f32, 2.0, -2.0, 3.0]));
         let x = Tensor::from([-3i32, 0, 7]);
         assert_eq!(eval("Round", std::slice::from_ref(&x), &[]).unwrap()[0], x);
+    }
+
+    #[test]
+    fn the_gradient_of_a_function_wants_as_many_elements_and_has_the_first_shape() {
+        // TensorFlow's TanhGrad of 0..6 as [2,3] and 0..6 as [3,2].
+        let y = Tensor::from([[0.0f32, 1.0, 2.0], [3.0, 4.0, 5.0]]);
+        let dy = Tensor::from([[0.0f32, 1.0], [2.0, 3.0], [4.0, 5.0]]);
+        let want = Tensor::from([[0.0f32, 0.0, -6.0], [-24.0, -60.0, -120.0]]);
+        assert_eq!(eval("TanhGrad", &[y, dy], &[]).unwrap()[0], want);
+        let (one, three) = (Tensor::from([2.0f32]), Tensor::from([1.0f32, 2.0, 3.0]));
+        for op in ["TanhGrad", "SigmoidGrad", "SqrtGrad", "RsqrtGrad", "ReciprocalGrad"] {
+            for (a, b, counts) in [(&one, &three, "got 1 and 3"), (&three, &one, "got 3 and 1")] {
+                let refused = eval(op, &[a.clone(), b.clone()], &[]).unwrap_err();
+                assert_eq!(refused.code, Code::InvalidArgument);
+                assert!(refused.message.contains(counts), "{op}: {refused}");
+            }
+            let y = eval(op, &[one.clone(), Tensor::scalar(3.0f32)], &[]).unwrap().remove(0);
+            assert_eq!(y.dims(), [1], "{op}");
+        }
     }
 }

@@ -25,6 +25,29 @@ pub(crate) fn map_pairs<T: Element>(
     ctx.set_output(0, y)
 }
 
+/// Output 0 is `f` of inputs 0 and 1, as many elements in each, in the order they are in memory; it has the shape of
+/// input 0, as TensorFlow's gradients of functions do.
+pub(crate) fn map_in_order<T: Element>(
+    ctx: &mut KernelContext<'_>,
+    f: impl Fn(T, T) -> T + Sync + Send + Copy,
+) -> Result<()> {
+    let (a, b) = (ctx.take(0), ctx.take(1));
+    let b = in_order(&a, b)?;
+    let y = arithmetic(ctx.pool(), a, b, f)?;
+    ctx.set_output(0, y)
+}
+
+/// `b` in the shape of `a`, which must have as many elements.
+pub(crate) fn in_order(a: &Tensor, b: Tensor) -> Result<Tensor> {
+    let (left, right) = (a.num_elements(), b.num_elements());
+    if left != right {
+        return Err(tensor::invalid!(
+            "The two arguments to a cwise op must have same number of elements, got {left} and {right}"
+        ));
+    }
+    b.reshaped(a.shape())
+}
+
 /// Output 0 is whether `f` holds for inputs 0 and 1, element by element.
 pub(crate) fn compare_pairs<T: Element>(
     ctx: &mut KernelContext<'_>,

@@ -147,7 +147,9 @@ fn zip<T: Element>(ctx: &mut KernelContext<'_>, f: impl Fn(T, T) -> T + Sync) ->
     let (mut dy, mut x) = (ctx.take(0), ctx.take(1));
     if dy.shape() != x.shape() {
         return Err(invalid!(
-            "the inputs must have the same size and shape: input 0 has {}, input 1 {}",
+            "Inputs to operation {} of type {} must have the same size and shape.  Input 0: {} != input 1: {}",
+            ctx.node().name,
+            ctx.node().op.name,
             dy.shape(),
             x.shape()
         ));
