@@ -4,7 +4,9 @@ use crate::graph::NameAttrList;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt;
-use tensor::{DType, PartialShape, Result, Tensor, dtype_from_proto, invalid, shape_from_proto, shape_to_proto};
+use tensor::{
+    DType, PartialShape, Quoted, Result, Tensor, dtype_from_proto, invalid, shape_from_proto, shape_to_proto,
+};
 
 /// A node's attributes by name.
 pub type Attrs = BTreeMap<String, Attr>;
@@ -211,9 +213,8 @@ impl fmt::Display for Attr {
             }
             f.write_str("]")
         }
-        let quoted = |s: &Bytes| format!("{:?}", String::from_utf8_lossy(s));
         match self {
-            Attr::String(s) => f.write_str(&quoted(s)),
+            Attr::String(s) => write!(f, "{}", Quoted(s)),
             Attr::Int(i) => write!(f, "{i}"),
             Attr::Float(x) => write!(f, "{x:?}"),
             Attr::Bool(b) => write!(f, "{b}"),
@@ -224,7 +225,7 @@ impl fmt::Display for Attr {
             Attr::Function(func) => write!(f, "@{}", func.name),
             Attr::Placeholder(name) => write!(f, "${name}"),
             Attr::EmptyList => f.write_str("[]"),
-            Attr::Strings(v) => list(f, v.iter().map(quoted)),
+            Attr::Strings(v) => list(f, v.iter().map(|s| Quoted(s))),
             Attr::Ints(v) => list(f, v.iter()),
             Attr::Floats(v) => list(f, v.iter().map(|x| format!("{x:?}"))),
             Attr::Bools(v) => list(f, v.iter()),

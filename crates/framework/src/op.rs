@@ -8,9 +8,8 @@ use crate::attr::Attr;
 use crate::gradient::GradFn;
 use crate::kernel::{BuiltKernel, KernelBuild};
 use crate::shapes::InferenceContext;
-use bytes::Bytes;
 use std::sync::Arc;
-use tensor::{DType, PartialShape, Result, Tensor};
+use tensor::{DType, PartialShape, Result, Tensor, unquote};
 
 /// Computes the shapes of a node's outputs from what is known of its inputs.
 pub type ShapeFn = fn(&InferenceContext<'_>) -> Result<Vec<PartialShape>>;
@@ -397,12 +396,11 @@ pub(crate) fn parse_default(kind: &str, text: &str) -> Option<Attr> {
             _ => return None,
         });
     }
-    let unquoted = |t: &str| {
-        let quote = t.chars().next().filter(|c| *c == '\'' || *c == '"')?;
-        t.strip_prefix(quote)?.strip_suffix(quote).map(str::to_string)
-    };
     Some(match kind {
-        "string" => Attr::String(Bytes::from(unquoted(text)?)),
+        "string" => match unquote(text)? {
+            (bytes, "") => Attr::String(bytes.into()),
+            _ => return None,
+        },
         "int" => Attr::Int(text.parse().ok()?),
         "float" => Attr::Float(text.parse().ok()?),
         "bool" => Attr::Bool(text.parse().ok()?),
@@ -412,15 +410,27 @@ pub(crate) fn parse_default(kind: &str, text: &str) -> Option<Attr> {
     })
 }
 
+/// The characters that are not within quotes, and where they are. A quote that is not closed quotes nothing.
+pub(crate) fn outside_quotes(text: &str) -> impl Iterator<Item = (usize, char)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        while let Some((_, rest)) = unquote(&text[at..]) {
+            at = text.len() - rest.len();
+        }
+        let c = text[at..].chars().next()?;
+        at += c.len_utf8();
+        Some((at - c.len_utf8(), c))
+    })
+}
+
 /// Splits at commas that are outside brackets and quotes.
 pub(crate) fn split_list(text: &str) -> Vec<&str> {
-    let (mut depth, mut quoted, mut start, mut items) = (0i32, false, 0, Vec::new());
-    for (i, c) in text.char_indices() {
+    let (mut depth, mut start, mut items) = (0i32, 0, Vec::new());
+    for (i, c) in outside_quotes(text) {
         match c {
-            '"' | '\'' => quoted = !quoted,
-            '[' | '(' | '{' if !quoted => depth += 1,
-            ']' | ')' | '}' if !quoted => depth -= 1,
-            ',' if depth == 0 && !quoted => {
+            '[' | '(' | '{' => depth += 1,
+            ']' | ')' | '}' => depth -= 1,
+            ',' if depth == 0 => {
                 items.push(text[start..i].trim());
                 start = i + 1;
             }
@@ -477,7 +487,7 @@ mod tests {
         assert_eq!(op.attr_def("padding").unwrap().allowed_strings.as_ref().unwrap().len(), 2);
         assert_eq!(op.attr_def("strides").unwrap().default, Some(Attr::Ints(vec![1, 2])));
         assert_eq!(op.attr_def("ls").unwrap().kind, "list(type)");
-        assert_eq!(op.attr_def("name").unwrap().default, Some(Attr::String(Bytes::new())));
+        assert_eq!(op.attr_def("name").unwrap().default, Some(Attr::from("")));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Printing tensors: nested brackets, long dimensions shortened in the middle.
 
-use crate::{DType, Element, Tensor};
+use crate::{DType, Element, Quoted, Tensor};
 use std::fmt::{self, Write as _};
 
 /// A dimension longer than this shows its first and last [`EDGE`] entries.
@@ -13,9 +13,14 @@ impl fmt::Display for Tensor {
     }
 }
 
+/// With its type and shape, and its strings between quotes: as the text notation of graphs has it.
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{} {self}", self.dtype(), self.shape())
+        write!(f, "{}{} ", self.dtype(), self.shape())?;
+        match self.as_strings() {
+            Ok(values) => write_level(f, self.dims(), 0, &|f, i| write!(f, "{}", Quoted(&values[i]))),
+            Err(_) => write!(f, "{self}"),
+        }
     }
 }
 
@@ -89,5 +94,6 @@ mod tests {
         let long = Tensor::from((0..100).collect::<Vec<i64>>());
         assert_eq!(long.to_string(), "[0 1 2 ... 97 98 99]");
         assert_eq!(format!("{:?}", Tensor::from([true])), "bool[1] [true]");
+        assert_eq!(format!("{:?}", Tensor::from("two words")), "string[] \"two words\"");
     }
 }

@@ -15,6 +15,7 @@ mod dtype;
 mod error;
 mod format;
 mod proto;
+mod quote;
 mod shape;
 mod tensor;
 
@@ -25,5 +26,6 @@ pub use half::{bf16, f16};
 pub use linalg::number::{Field, Float, Int, Number, Real};
 pub use num_complex::Complex;
 pub use proto::{dtype_from_proto, shape_from_proto, shape_to_proto};
+pub use quote::{Quoted, unquote};
 pub use shape::{PartialShape, Shape, broadcast, broadcast_partial};
 pub use tensor::{OwnedTensor, ResourceHandle, Tensor, Variant};

@@ -11,10 +11,10 @@
 use super::export::input_text;
 use super::{Graph, NewNode, Node, NodeId, Output};
 use crate::attr::{Attr, Attrs};
-use crate::op::{ArgType, parse_default, split_list};
+use crate::op::{ArgType, outside_quotes, parse_default, split_list};
 use crate::registry::Registry;
 use std::fmt::Write as _;
-use tensor::{DType, Element, Result, Tensor, invalid};
+use tensor::{Complex, DType, Element, Quoted, Result, Tensor, bf16, f16, invalid, unquote};
 
 /// All nodes of a graph, a line each.
 pub fn print(graph: &Graph) -> String {
@@ -44,9 +44,15 @@ pub fn print_node(graph: &Graph, node: &Node) -> String {
         let _ = write!(line, " {{{}}}", attrs.join(", "));
     }
     if !node.device.is_empty() {
-        let _ = write!(line, " @ {}", node.device);
+        let _ = write!(line, " @ {}", device_text(&node.device));
     }
     line
+}
+
+/// A device as it is, or between quotes if there is something in it that device names do not have.
+fn device_text(device: &str) -> String {
+    let is_plain = device.chars().all(|c| c.is_ascii_alphanumeric() || "/:*_-.".contains(c));
+    if is_plain { device.into() } else { Quoted(device.as_bytes()).to_string() }
 }
 
 /// Whether an attribute need not be written: it has its default, or the inputs tell it.
@@ -80,14 +86,7 @@ fn parse_line(
     back: &mut Vec<(NodeId, usize, String)>,
 ) -> Result<()> {
     let (name, rest) = line.split_once('=').ok_or_else(|| invalid!("wanted 'name = Op(inputs)'"))?;
-    let (rest, device) = match rest.rsplit_once(" @ ") {
-        Some((rest, device)) => (rest.trim(), device.trim()),
-        None => (rest.trim(), ""),
-    };
-    let (rest, attr_text) = match rest.split_once('{') {
-        Some((rest, attrs)) => (rest.trim(), attrs.strip_suffix('}').ok_or_else(|| invalid!("'{{' is not closed"))?),
-        None => (rest, ""),
-    };
+    let (rest, attr_text, device) = split_line(rest)?;
     let (op_name, input_text) = match rest.split_once('(') {
         Some((op, inputs)) => (op.trim(), inputs.strip_suffix(')').ok_or_else(|| invalid!("'(' is not closed"))?),
         None => (rest, ""),
@@ -117,13 +116,42 @@ fn parse_line(
         let attr = if kind == "tensor" { parse_tensor(value).map(Attr::Tensor) } else { parse_default(&kind, value) };
         attrs.insert(key.to_string(), attr.ok_or_else(|| invalid!("'{value}' is not a {kind}"))?);
     }
-    let new = NewNode { name: name.trim().into(), op, attrs, inputs, control_inputs, device: device.into() };
+    let new = NewNode { name: name.trim().into(), op, attrs, inputs, control_inputs, device };
     let id = graph.add(new)?;
     if !open.is_empty() {
         graph.relax_shape(Output { node: id, index: 0 }, tensor::PartialShape::unknown());
     }
     back.extend(open.into_iter().map(|(index, name)| (id, index, name)));
     Ok(())
+}
+
+/// What stands after the `=`: op and inputs, attributes, device.
+fn split_line(text: &str) -> Result<(&str, &str, String)> {
+    let position = |text: &str, wanted: char| outside_quotes(text).find(|(_, c)| *c == wanted).map(|(i, _)| i);
+    let at = position(text, '@').unwrap_or(text.len());
+    let (head, attrs, tail) = match position(text, '{').filter(|open| *open < at) {
+        None => (&text[..at], "", &text[at..]),
+        Some(open) => {
+            let length = position(&text[open..], '}').ok_or_else(|| invalid!("'{{' is not closed"))?;
+            (&text[..open], &text[open + 1..open + length], &text[open + length + 1..])
+        }
+    };
+    Ok((head.trim(), attrs, parse_device(tail.trim())?))
+}
+
+fn parse_device(text: &str) -> Result<String> {
+    let wanted = || invalid!("wanted '@ device', found '{text}'");
+    if text.is_empty() {
+        return Ok(String::new());
+    }
+    let device = text.strip_prefix('@').ok_or_else(wanted)?.trim();
+    if !device.starts_with(['"', '\'']) {
+        return Ok(device.into());
+    }
+    match unquote(device) {
+        Some((bytes, "")) => String::from_utf8(bytes).map_err(|_| wanted()),
+        _ => Err(wanted()),
+    }
 }
 
 /// A tensor as `Debug` prints it: `float[2] [1 2]`, `int32[] 7`, `string[] "a"`.
@@ -143,11 +171,31 @@ fn parse_tensor(text: &str) -> Option<Tensor> {
         DType::I32 => numbers::<i32>(shape, &words),
         DType::I64 => numbers::<i64>(shape, &words),
         DType::U8 => numbers::<u8>(shape, &words),
+        DType::U16 => numbers::<u16>(shape, &words),
+        DType::U32 => numbers::<u32>(shape, &words),
+        DType::U64 => numbers::<u64>(shape, &words),
+        DType::I8 => numbers::<i8>(shape, &words),
+        DType::I16 => numbers::<i16>(shape, &words),
+        DType::F16 => numbers::<f16>(shape, &words),
+        DType::BF16 => numbers::<bf16>(shape, &words),
+        DType::C64 => numbers::<Complex<f32>>(shape, &words),
+        DType::C128 => numbers::<Complex<f64>>(shape, &words),
         DType::Bool => numbers::<bool>(shape, &words),
-        DType::String => {
-            let values = words.iter().map(|w| bytes::Bytes::copy_from_slice(w.trim_matches('"').as_bytes()));
-            Tensor::from_strings(shape, values.collect()).ok()
-        }
+        DType::String => Tensor::from_strings(shape, parse_strings(values)?).ok(),
         _ => None,
+    }
+}
+
+/// Strings between quotes, with blanks and brackets around them.
+fn parse_strings(mut text: &str) -> Option<Vec<bytes::Bytes>> {
+    let mut strings = Vec::new();
+    loop {
+        text = text.trim_start_matches(|c: char| c.is_whitespace() || "[]".contains(c));
+        if text.is_empty() {
+            return Some(strings);
+        }
+        let (string, rest) = unquote(text)?;
+        strings.push(string.into());
+        text = rest;
     }
 }
