@@ -193,6 +193,12 @@ impl FromAttr for String {
         if let Attr::String(bytes) = attr { String::from_utf8(bytes.to_vec()).ok() } else { None }
     }
 }
+impl FromAttr for Vec<String> {
+    fn from_attr(attr: &Attr) -> Option<Vec<String>> {
+        let texts = Vec::<Bytes>::from_attr(attr)?;
+        texts.into_iter().map(|text| String::from_utf8(text.to_vec()).ok()).collect()
+    }
+}
 impl From<&str> for Attr {
     fn from(value: &str) -> Attr {
         Attr::String(Bytes::copy_from_slice(value.as_bytes()))

@@ -245,6 +245,14 @@ impl<'a> KernelContext<'a> {
         self.set_value(index, Value::Tensor(tensor.into()))
     }
 
+    /// Takes back an output that was set: for a kernel that goes on where another ended.
+    pub fn take_output(&mut self, index: usize) -> Result<Tensor> {
+        match std::mem::take(&mut self.outputs[index]) {
+            Value::Tensor(tensor) => Ok(tensor),
+            _ => Err(tensor::internal!("output {index} was not set")),
+        }
+    }
+
     /// Sets an output to whatever flows along edges.
     #[inline]
     pub fn set_value(&mut self, index: usize, value: Value) -> Result<()> {

@@ -10,6 +10,17 @@ pub fn ops() -> Vec<Op> {
     vec![
         same("Identity").value(|c| Some(vec![c.input_value(0).cloned()])).gradient(|_, g| dense([g.dy[0]])),
         same("Snapshot").gradient(|_, g| dense([g.dy[0]])),
+        Op::new("RefIdentity")
+            .input("input: Ref(T)")
+            .output("output: Ref(T)")
+            .attr("T: type")
+            .allows_uninitialized_input()
+            .shape(unchanged)
+            .gradient(|_, g| dense([g.dy[0]]))
+            .kernel(function(|ctx| {
+                let reference = ctx.input_value(0).clone();
+                ctx.set_value(0, reference)
+            })),
         same("StopGradient").value(|c| Some(vec![c.input_value(0).cloned()])).not_differentiable(),
         same("PreventGradient").attr("message: string = ''").gradient(|s, g| {
             let message: String = g.attr(s, "message")?;

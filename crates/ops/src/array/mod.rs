@@ -16,6 +16,7 @@ mod pack;
 mod pad;
 mod placeholder;
 mod reshape;
+mod reverse;
 mod shape;
 mod slice;
 mod split;
@@ -42,6 +43,7 @@ pub use pack::{pack, unpack};
 pub use pad::pad;
 pub use placeholder::placeholder;
 pub use reshape::{expand_dims, reshape, squeeze};
+pub use reverse::reverse;
 pub use shape::{rank, shape, size};
 pub use slice::slice;
 pub use split::split;
@@ -74,6 +76,7 @@ pub fn ops() -> Vec<Op> {
         pad::ops(),
         placeholder::ops(),
         reshape::ops(),
+        reverse::ops(),
         shape::ops(),
         slice::ops(),
         split::ops(),

@@ -6,6 +6,7 @@ mod declared;
 pub mod queue;
 pub mod queue_ops;
 mod rows;
+mod stack;
 mod tensor_array;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -17,5 +18,5 @@ pub(crate) use declared::{Declared, resolve};
 
 /// All ops of the family.
 pub fn ops() -> Vec<Op> {
-    [queue_ops::ops(), accumulator_ops::ops(), tensor_array::ops()].concat()
+    [queue_ops::ops(), accumulator_ops::ops(), stack::ops(), tensor_array::ops()].concat()
 }

@@ -4,8 +4,8 @@ use super::arithmetic::{add, mul, scale, sub};
 use super::pairs::map_in_order;
 use framework::gradient::{GradValue, dense};
 use framework::shapes::unchanged;
-use framework::typed::{FieldKernel, NumberKernel, RealKernel, fields_by, numbers, reals};
-use framework::{Field, Grad, KernelContext, Number, Op, Output, Real, Scope};
+use framework::typed::{FieldKernel, FloatKernel, NumberKernel, RealKernel, fields_by, numbers, reals};
+use framework::{Field, Float, Grad, KernelContext, Number, Op, Output, Real, Scope};
 use linalg::elementwise::{FieldFunction, apply, apply_in_place, map, map_in_place};
 use std::sync::Arc;
 use tensor::{Element, OwnedTensor, Result};
@@ -44,6 +44,30 @@ pub fn ops() -> Vec<Op> {
             .gradient(|s, g| times(s, g, s.op("Cos", &[conj(s, g.inputs[0])?])?)),
         function("Cos", FIELDS, FieldFunction::Cos)
             .gradient(|s, g| times(s, g, neg(s, s.op("Sin", &[conj(s, g.inputs[0])?])?)?)),
+        function("Tan", FIELDS, FieldFunction::Tan).gradient(|s, g| {
+            let cos = s.op("Cos", &[conj(s, g.inputs[0])?])?;
+            times(s, g, square(s, reciprocal(s, cos)?)?)
+        }),
+        function("Asin", FIELDS, FieldFunction::Asin).gradient(|s, g| times(s, g, rsqrt(s, less_square(s, g)?)?)),
+        function("Acos", FIELDS, FieldFunction::Acos)
+            .gradient(|s, g| times(s, g, neg(s, rsqrt(s, less_square(s, g)?)?)?)),
+        function("Atan", FIELDS, FieldFunction::Atan).gradient(|s, g| {
+            let x = conj(s, g.inputs[0])?;
+            times(s, g, reciprocal(s, add(s, s.constant_of(s.dtype(x)?, 1.0)?, square(s, x)?)?)?)
+        }),
+        function("Sinh", FIELDS, FieldFunction::Sinh)
+            .gradient(|s, g| times(s, g, s.op("Cosh", &[conj(s, g.inputs[0])?])?)),
+        function("Cosh", FIELDS, FieldFunction::Cosh)
+            .gradient(|s, g| times(s, g, s.op("Sinh", &[conj(s, g.inputs[0])?])?)),
+        function("Asinh", FIELDS, FieldFunction::Asinh)
+            .gradient(|s, g| times(s, g, reciprocal(s, s.op("Cosh", &[conj(s, g.outputs[0])?])?)?)),
+        function("Acosh", FIELDS, FieldFunction::Acosh)
+            .gradient(|s, g| times(s, g, reciprocal(s, s.op("Sinh", &[conj(s, g.outputs[0])?])?)?)),
+        function("Atanh", FIELDS, FieldFunction::Atanh)
+            .gradient(|s, g| times(s, g, reciprocal(s, less_square(s, g)?)?)),
+        op("Erf", floats).kernel(framework::typed::floats(|_| Ok(ErfKernel))).gradient(|s, g| bell(s, g, 1.0)),
+        op("Erfc", floats).kernel(framework::typed::floats(|_| Ok(ErfcKernel))).gradient(|s, g| bell(s, g, -1.0)),
+        op("Rint", floats).kernel(reals(|_| Ok(RoundKernel))).gradient(|_, _| Ok(vec![None])),
         function("Tanh", FIELDS, FieldFunction::Tanh).gradient(|s, g| from_conjugate(s, g, "TanhGrad")),
         function("Sigmoid", FIELDS, FieldFunction::Sigmoid).gradient(|s, g| from_conjugate(s, g, "SigmoidGrad")),
         Op::new("Conj")
@@ -146,6 +170,18 @@ fn times(s: &Scope, g: &Grad<'_>, slope: Output) -> Result<Vec<Option<GradValue>
     dense([mul(s, g.dy[0], slope)?])
 }
 
+/// One less the square of the input.
+fn less_square(s: &Scope, g: &Grad<'_>) -> Result<Output> {
+    let x = conj(s, g.inputs[0])?;
+    sub(s, s.constant_of(s.dtype(x)?, 1.0)?, square(s, x)?)
+}
+
+/// The gradient of the error function: the bell curve of which it is the area.
+fn bell(s: &Scope, g: &Grad<'_>, sign: f64) -> Result<Vec<Option<GradValue>>> {
+    let curve = exp(s, neg(s, square(s, g.inputs[0])?)?)?;
+    times(s, g, scale(s, curve, sign * std::f64::consts::FRAC_2_SQRT_PI)?)
+}
+
 fn from_output(s: &Scope, g: &Grad<'_>, op: &str) -> Result<Vec<Option<GradValue>>> {
     dense([s.op(op, &[g.outputs[0], g.dy[0]])?])
 }
@@ -205,6 +241,8 @@ maps! {
     FloorKernel: RealKernel, Real, T::floor;
     CeilKernel: RealKernel, Real, T::ceil;
     RoundKernel: RealKernel, Real, T::round;
+    ErfKernel: FloatKernel, Float, T::erf;
+    ErfcKernel: FloatKernel, Float, T::erfc;
 }
 
 /// Output 0 is `f` of input 0, in place where nobody else holds it.

@@ -3,7 +3,7 @@
 use super::functions::conj;
 use framework::gradient::GradValue;
 use framework::typed::{NumberKernel, numbers};
-use framework::{Grad, InferenceContext, KernelContext, Number, Op, Output, Scope};
+use framework::{Grad, InferenceContext, KernelBuild, KernelContext, Number, Op, Output, Scope};
 use linalg::broadcast::{BroadcastPlan, binary};
 use linalg::matmul::GemmShape;
 use linalg::parallel::Pool;
@@ -27,7 +27,7 @@ pub fn ops() -> Vec<Op> {
             .attr("grad_b: bool = false")
             .costly()
             .shape(shape)
-            .kernel(numbers(|b| Ok(MatMul { transpose: [b.attr("transpose_a")?, b.attr("transpose_b")?] })))
+            .kernel(numbers(MatMul::new))
             .gradient(gradient),
         batch_op("BatchMatMul", "bfloat16, half, float, double, int32, int64, complex64, complex128")
             .shape(|c| batch_shape(c, PartialShape::merge))
@@ -71,7 +71,7 @@ pub fn batch_matmul(s: &Scope, x: Output, y: Output, adjoint: [bool; 2]) -> Resu
     s.node("BatchMatMulV2").inputs(&[x, y]).attr("adj_x", adjoint[0]).attr("adj_y", adjoint[1]).output()
 }
 
-fn shape(c: &InferenceContext<'_>) -> Result<Vec<PartialShape>> {
+pub(crate) fn shape(c: &InferenceContext<'_>) -> Result<Vec<PartialShape>> {
     let (a, b) = (c.require_rank(0, 2)?, c.require_rank(1, 2)?);
     let (ta, tb): (bool, bool) = (c.attr("transpose_a")?, c.attr("transpose_b")?);
     let [rows, columns] = product(&a, &b, [ta, tb])?;
@@ -172,8 +172,14 @@ fn batch_gradient_v2(s: &Scope, g: &Grad<'_>) -> Result<Vec<Option<GradValue>>> 
     Ok(sums)
 }
 
-struct MatMul {
+pub(crate) struct MatMul {
     transpose: [bool; 2],
+}
+
+impl MatMul {
+    pub(crate) fn new(b: &KernelBuild<'_>) -> Result<MatMul> {
+        Ok(MatMul { transpose: [b.attr("transpose_a")?, b.attr("transpose_b")?] })
+    }
 }
 
 impl NumberKernel for MatMul {

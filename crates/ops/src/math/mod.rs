@@ -8,6 +8,9 @@ pub mod bucketize;
 pub mod cast;
 pub mod check_numerics;
 pub mod compare;
+pub(crate) mod composition;
+pub mod cumulative;
+pub mod finite;
 pub mod functions;
 pub mod matmul;
 pub(crate) mod pairs;
@@ -30,6 +33,9 @@ pub fn ops() -> Vec<Op> {
         cast::ops(),
         check_numerics::ops(),
         compare::ops(),
+        composition::ops(),
+        cumulative::ops(),
+        finite::ops(),
         functions::ops(),
         matmul::ops(),
         range::ops(),

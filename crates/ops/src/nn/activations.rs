@@ -29,6 +29,15 @@ pub fn ops() -> Vec<Op> {
             .kernel(floats(|b| Ok(LeakyReluGrad(LeakyRelu::new(b)?)))),
         forward("Softplus", FLOATS, |s, g| gradient(s, "SoftplusGrad", g.inputs[0], g))
             .kernel(floats(|_| Ok(Softplus))),
+        forward("Softsign", FLOATS, |s, g| gradient(s, "SoftsignGrad", g.inputs[0], g))
+            .kernel(floats(|_| Ok(Softsign))),
+        Op::new("SoftsignGrad")
+            .input("gradients: T")
+            .input("features: T")
+            .output("backprops: T")
+            .attr(&format!("T: {FLOATS}"))
+            .shape(shapes::merged)
+            .kernel(floats(|_| Ok(SoftsignGrad))),
         backward("SoftplusGrad", "features", FLOATS, softplus_curvature).kernel(floats(|_| Ok(SoftplusGrad))),
     ]
 }
@@ -285,6 +294,25 @@ struct SoftplusGrad;
 impl FloatKernel for SoftplusGrad {
     fn compute<T: Float>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
         zip(ctx, |dy: T, x: T| dy.div(x.neg().exp().add(T::ONE)))
+    }
+}
+
+struct Softsign;
+
+impl FloatKernel for Softsign {
+    fn compute<T: Float>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+        map(ctx, T::softsign)
+    }
+}
+
+struct SoftsignGrad;
+
+impl FloatKernel for SoftsignGrad {
+    fn compute<T: Float>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+        zip(ctx, |dy: T, x: T| {
+            let width = x.abs().add(T::ONE);
+            dy.div(width.mul(width))
+        })
     }
 }
 

@@ -193,7 +193,7 @@ fn channels(c: &InferenceContext<'_>, x: &PartialShape, vectors: &[usize]) -> Re
     Ok((PartialShape::new(dims), channels))
 }
 
-fn forward_shape(c: &InferenceContext<'_>) -> Result<Vec<PartialShape>> {
+pub(super) fn forward_shape(c: &InferenceContext<'_>) -> Result<Vec<PartialShape>> {
     let is_training: bool = c.attr("is_training")?;
     let vectors: &[usize] = if is_training { &[1, 2] } else { &[1, 2, 3, 4] };
     let (x, channels) = channels(c, c.input(0), vectors)?;
@@ -323,14 +323,14 @@ fn from_f32<T: Float>(pool: &Pool, tensor: OwnedTensor<f32>) -> Result<Tensor> {
     Ok(narrow.into())
 }
 
-struct Forward {
+pub(super) struct Forward {
     attributes: Attributes,
     /// How much of the batch's moments goes into the moments given out.
     average: f32,
 }
 
 impl Forward {
-    fn new(b: &KernelBuild<'_>) -> Result<Forward> {
+    pub(super) fn new(b: &KernelBuild<'_>) -> Result<Forward> {
         Ok(Forward { attributes: Attributes::new(b)?, average: b.attr("exponential_avg_factor")? })
     }
 }

@@ -19,7 +19,7 @@ pub fn ops() -> Vec<Op> {
     let [forward, by_input, by_filter] = [Pass::Forward, Pass::ByInput, Pass::ByFilter];
     vec![
         attributes(signature("Conv2D", forward), FLOATS_AND_INT, Kind::Full)
-            .shape(|c| forward_shape(c, Kind::Full))
+            .shape(conv2d_shape)
             .gradient(|s, g| forward_gradient(s, g, Kind::Full))
             .kernel(kernel(Kind::Full, forward)),
         attributes(signature("Conv2DBackpropInput", by_input), FLOATS_AND_INT, Kind::Full)
@@ -84,14 +84,14 @@ fn build(s: &Scope, op: &str, input: Output, filter: Output, options: ConvOption
 
 /// Which convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Full,
     Depthwise,
 }
 
 /// What is computed of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pass {
+pub(super) enum Pass {
     /// The convolution.
     Forward,
     /// Its gradient by the images.
@@ -181,6 +181,10 @@ fn by_filter_gradient(s: &Scope, g: &Grad<'_>, kind: Kind) -> Result<Vec<Option<
     Ok(grads)
 }
 
+pub(super) fn conv2d_shape(c: &InferenceContext<'_>) -> Result<Vec<PartialShape>> {
+    forward_shape(c, Kind::Full)
+}
+
 fn forward_shape(c: &InferenceContext<'_>, kind: Kind) -> Result<Vec<PartialShape>> {
     let sliding = Sliding::read(c)?;
     let (x, filter) = (four_partial(c.input(0))?, four_partial(c.input(1))?);
@@ -257,14 +261,14 @@ fn kernel(kind: Kind, pass: Pass) -> KernelFn {
     })
 }
 
-struct Convolution {
+pub(super) struct Convolution {
     sliding: Sliding,
     kind: Kind,
     pass: Pass,
 }
 
 impl Convolution {
-    fn new(b: &KernelBuild<'_>, kind: Kind, pass: Pass) -> Result<Convolution> {
+    pub(super) fn new(b: &KernelBuild<'_>, kind: Kind, pass: Pass) -> Result<Convolution> {
         let sliding = Sliding::read(b)?;
         let name = kind.op(pass);
         if sliding.layout != Layout::Nhwc {

@@ -5,6 +5,7 @@ mod batch_norm;
 mod bias_add;
 mod convolution;
 mod cross_entropy;
+mod fused;
 mod in_top_k;
 mod l2_loss;
 mod pooling;
@@ -33,6 +34,7 @@ pub fn ops() -> Vec<Op> {
         bias_add::ops(),
         convolution::ops(),
         cross_entropy::ops(),
+        fused::ops(),
         in_top_k::ops(),
         l2_loss::ops(),
         pooling::ops(),

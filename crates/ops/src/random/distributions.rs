@@ -38,7 +38,7 @@ fn build(s: &Scope, op: &str, shape: Output, dtype: DType, seed: Option<i64>) ->
 }
 
 #[derive(Clone, Copy)]
-enum Distribution {
+pub(super) enum Distribution {
     Uniform,
     Normal,
     TruncatedNormal,
@@ -65,12 +65,16 @@ fn op(name: &str, distribution: Distribution) -> Op {
 }
 
 fn draw<T: Element + RandomFloat>(b: &KernelBuild<'_>, distribution: Distribution) -> Result<BuiltKernel> {
-    let fill = match distribution {
+    Ok(BuiltKernel::new(Draw { stream: Stream::new(b)?, fill: fill_by::<T>(distribution) }))
+}
+
+/// What fills a slice from a stream by a distribution.
+pub(super) fn fill_by<T: RandomFloat>(distribution: Distribution) -> fn(&Pool, Philox, &mut [T]) {
+    match distribution {
         Distribution::Uniform => fill_uniform::<T>,
         Distribution::Normal => fill_normal::<T>,
         Distribution::TruncatedNormal => fill_truncated_normal::<T>,
-    };
-    Ok(BuiltKernel::new(Draw { stream: Stream::new(b)?, fill }))
+    }
 }
 
 struct Draw<T> {

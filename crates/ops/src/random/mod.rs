@@ -4,7 +4,9 @@
 //! as long as the session that made it.
 
 mod distributions;
+mod multinomial;
 mod shuffle;
+mod stateless;
 mod uniform_int;
 
 pub use distributions::{random_standard_normal, random_uniform, truncated_normal};
@@ -18,7 +20,7 @@ use tensor::{Result, Shape, Tensor, invalid};
 
 /// All ops of the family.
 pub fn ops() -> Vec<Op> {
-    [distributions::ops(), shuffle::ops(), uniform_int::ops()].concat()
+    [distributions::ops(), multinomial::ops(), shuffle::ops(), stateless::ops(), uniform_int::ops()].concat()
 }
 
 /// The stream of one kernel.

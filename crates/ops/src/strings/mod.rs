@@ -4,6 +4,7 @@ mod decode_raw;
 mod fingerprint;
 mod hash_bucket;
 mod join;
+mod length;
 mod parse_example;
 mod regex_match;
 
@@ -14,5 +15,6 @@ pub use join::string_join;
 
 /// All ops of the family.
 pub fn ops() -> Vec<Op> {
-    [join::ops(), regex_match::ops(), hash_bucket::ops(), decode_raw::ops(), parse_example::ops()].concat()
+    [join::ops(), length::ops(), regex_match::ops(), hash_bucket::ops(), decode_raw::ops(), parse_example::ops()]
+        .concat()
 }
