@@ -126,6 +126,39 @@ impl DeviceSpec {
             && self.index.is_none_or(|i| i == name.index)
     }
 
+    /// Whether some device could fit both.
+    pub fn is_compatible(&self, other: &DeviceSpec) -> bool {
+        self.merge(other, false).is_ok()
+    }
+
+    /// The spec that says what both say. Where they contradict each other there is none; with `soft`, a contradiction
+    /// about type or number leaves these open instead.
+    pub fn merge(&self, other: &DeviceSpec, soft: bool) -> Result<DeviceSpec> {
+        let conflict = |what: &str| invalid!("Cannot merge devices with incompatible {what}: '{self}' and '{other}'");
+        let mut merged = self.or(other);
+        if differ(&self.job, &other.job) {
+            return Err(conflict("jobs"));
+        }
+        if differ(&self.replica, &other.replica) {
+            return Err(conflict("replicas"));
+        }
+        if differ(&self.task, &other.task) {
+            return Err(conflict("tasks"));
+        }
+        if differ(&self.kind, &other.kind) {
+            if !soft {
+                return Err(conflict("types"));
+            }
+            (merged.kind, merged.index) = (None, None);
+        } else if differ(&self.index, &other.index) {
+            if !soft {
+                return Err(conflict("ids"));
+            }
+            merged.index = None;
+        }
+        Ok(merged)
+    }
+
     /// This spec with the parts it leaves open taken from `outer`.
     pub fn or(&self, outer: &DeviceSpec) -> DeviceSpec {
         DeviceSpec {
@@ -141,6 +174,10 @@ impl DeviceSpec {
     pub fn is_empty(&self) -> bool {
         *self == DeviceSpec::default()
     }
+}
+
+fn differ<T: PartialEq>(a: &Option<T>, b: &Option<T>) -> bool {
+    matches!((a, b), (Some(a), Some(b)) if a != b)
 }
 
 impl From<&DeviceName> for DeviceSpec {
@@ -167,14 +204,21 @@ impl FromStr for DeviceSpec {
         }
         for part in text.strip_prefix('/').ok_or_else(malformed)?.split('/') {
             let (key, value) = part.split_once(':').ok_or_else(malformed)?;
-            let number = |v: &str| if v == "*" { Ok(None) } else { v.parse().map(Some).map_err(|_| malformed()) };
+            let number = |v: &str| match v {
+                "*" => Ok(None),
+                _ if v.bytes().all(|b| b.is_ascii_digit()) => v.parse().map(Some).map_err(|_| malformed()),
+                _ => Err(malformed()),
+            };
             match key {
                 "job" if value == "*" => spec.job = None,
-                "job" if is_job_name(value) => spec.job = Some(value.into()),
+                "job" if is_identifier(value) => spec.job = Some(value.into()),
                 "replica" => spec.replica = number(value)?,
                 "task" => spec.task = number(value)?,
                 "device" => {
                     let (kind, index) = value.split_once(':').unwrap_or((value, "*"));
+                    if kind != "*" && !is_identifier(kind) {
+                        return Err(malformed());
+                    }
                     spec.kind = (kind != "*").then(|| kind.to_string());
                     spec.index = number(index)?;
                 }
@@ -189,7 +233,8 @@ impl FromStr for DeviceSpec {
     }
 }
 
-fn is_job_name(text: &str) -> bool {
+/// A job's name or a device's type: a letter, then letters, digits and underscores.
+fn is_identifier(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
@@ -229,7 +274,23 @@ mod tests {
             ("/GPU:1", Ok("/device:GPU:1")),
             ("/job:worker/replica:0/task:7/device:CPU:0", Ok("/job:worker/replica:0/task:7/device:CPU:0")),
             ("/job:*/task:*/device:CPU:*", Ok("/device:CPU:*")),
+            ("/device:*", Ok("")),
+            ("/device:CPU", Ok("/device:CPU:*")),
+            ("/device:cpu:0", Ok("/device:cpu:0")),
+            ("/job:a/job:b/task:1/task:2", Ok("/job:b/task:2")),
+            ("/job:a_1/CPU:*", Ok("/job:a_1/device:CPU:*")),
+            ("/task:1/task:*", Ok("")),
             ("foo/bar", Err(())),
+            ("/job:ps/", Err(())),
+            ("//job:ps", Err(())),
+            ("/Cpu:0", Err(())),
+            ("/cpu", Err(())),
+            ("/device:", Err(())),
+            ("/device:CPU:x", Err(())),
+            ("/job:1ps", Err(())),
+            ("/job:p-s", Err(())),
+            ("/task:+1", Err(())),
+            ("/task:99999999999", Err(())),
             ("/job:", Err(())),
             ("/task:x", Err(())),
             ("/Job:ps", Err(())),
@@ -249,5 +310,29 @@ mod tests {
             assert_eq!(spec.parse::<DeviceSpec>().unwrap().matches(&name), want, "{spec}");
         }
         assert_eq!(name.to_string().parse::<DeviceName>().unwrap(), name);
+    }
+
+    #[test]
+    fn specs_are_merged_unless_they_contradict_each_other() {
+        let conflict = |what: &str, a: &str, b: &str| {
+            Err(format!("Cannot merge devices with incompatible {what}: '{a}' and '{b}'"))
+        };
+        let cases = [
+            ("/job:ps", "/task:1", false, Ok("/job:ps/task:1")),
+            ("/job:ps/task:1", "", false, Ok("/job:ps/task:1")),
+            ("", "/replica:0/cpu:1", false, Ok("/replica:0/device:CPU:1")),
+            ("/job:ps", "/job:worker", true, conflict("jobs", "/job:ps", "/job:worker")),
+            ("/replica:0", "/replica:1", true, conflict("replicas", "/replica:0", "/replica:1")),
+            ("/task:0", "/job:ps/task:1", true, conflict("tasks", "/task:0", "/job:ps/task:1")),
+            ("/cpu:0", "/gpu:0", false, conflict("types", "/device:CPU:0", "/device:GPU:0")),
+            ("/cpu:0", "/job:ps/gpu:0", true, Ok("/job:ps")),
+            ("/cpu:0", "/cpu:1", false, conflict("ids", "/device:CPU:0", "/device:CPU:1")),
+            ("/cpu:0", "/cpu:1", true, Ok("/device:CPU:*")),
+        ];
+        for (a, b, soft, want) in cases {
+            let merged = a.parse::<DeviceSpec>().unwrap().merge(&b.parse().unwrap(), soft);
+            let got = merged.map(|s| s.to_string()).map_err(|e| e.message);
+            assert_eq!(got, want.map(String::from), "{a} and {b}");
+        }
     }
 }

@@ -1,17 +1,22 @@
 //! Pure functions from graph to graph: from what a client built to what a task runs.
 //!
-//! 1. [`place`] gives every node of the session's graph a device, once; so a variable never moves between runs.
+//! 1. [`place`] gives every node of the session's graph a device; a variable never moves between runs.
 //! 2. For each new combination of feeds, fetches and targets, [`prune`] keeps what that run needs, with a `_Recv` for
 //!    each feed and a `_Send` for each fetch.
-//! 3. [`optimize`] shrinks the result: constants are [folded](fold), equal nodes [merged](cse), chains of elementwise
-//!    nodes [fused](fuse).
+//! 3. [`optimize`] shrinks the result: constants are [folded](fold), equal nodes [merged](cse).
+//! 4. [`partition`] cuts it into one graph per task, and each task cuts its own into one per device.
+//! 5. [`optimize_for_device`] makes the graph of one device faster: chains of elementwise nodes are [fused](fuse).
 
+mod colocate;
+mod control_loops;
 pub mod cse;
 pub mod fold;
 pub mod fuse;
+pub mod partition;
 pub mod place;
 pub mod prune;
 
+pub use partition::{EdgeNames, Part, partition};
 pub use place::{PlacedGraph, place};
 pub use prune::{ClientEnd, Pruned, RunSignature, prune};
 
@@ -19,9 +24,13 @@ use framework::interpret::Interpreter;
 use framework::{Graph, Registry};
 use tensor::Result;
 
-/// All passes over a pruned graph, in order. Each leaves a graph that computes the same.
+/// Shrinks a pruned graph, using only ops that any TensorFlow task knows. Nothing moves to another device.
 pub fn optimize(graph: Graph, interpreter: &Interpreter, registry: &Registry) -> Result<Graph> {
     let graph = fold::fold(graph, interpreter, registry)?;
-    let graph = cse::merge_equal_nodes(graph);
+    Ok(cse::merge_equal_nodes(graph))
+}
+
+/// Makes the graph of one device faster, with ops of our own: for whoever executes it.
+pub fn optimize_for_device(graph: Graph, registry: &Registry) -> Result<Graph> {
     fuse::fuse(graph, registry)
 }

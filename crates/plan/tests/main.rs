@@ -1,6 +1,7 @@
 //! Passes over graphs in the text notation: what goes in, what comes out.
 
 mod optimize;
+mod partition;
 mod place;
 mod prune;
 mod support;

@@ -1,4 +1,4 @@
-//! Graphs in the text notation, placed on one CPU.
+//! Graphs in the text notation, placed on two tasks of two jobs each, with two CPUs each.
 
 use framework::graph::text;
 use framework::{DeviceName, Graph, Registry};
@@ -17,18 +17,27 @@ pub fn graph(notation: &str) -> Graph {
     text::parse(notation, &registry()).unwrap()
 }
 
-/// The two devices there are; the first is the client's end.
+/// All devices there are, in no useful order.
 pub fn devices() -> Vec<DeviceName> {
-    vec![DeviceName::cpu("worker", 0, 0), DeviceName::cpu("ps", 0, 0)]
+    let jobs = ["worker", "ps"];
+    let tasks = jobs.iter().flat_map(|job| [(job, 1), (job, 0)]);
+    tasks.flat_map(|(job, task)| [DeviceName::cpu(job, task, 1), DeviceName::cpu(job, task, 0)]).collect()
 }
 
+/// The master's task.
+pub const MASTER: &str = "/job:worker/replica:0/task:1";
+
 pub fn place(notation: &str, allow_soft_placement: bool) -> Result<PlacedGraph> {
-    let choice = Choice { devices: &devices(), allow_soft_placement };
-    plan::place(graph(notation), &PlacedGraph::default(), &choice)
+    place_more(graph(notation), &PlacedGraph::default(), allow_soft_placement)
+}
+
+pub fn place_more(graph: Graph, before: &PlacedGraph, allow_soft_placement: bool) -> Result<PlacedGraph> {
+    let choice = Choice { devices: &devices(), master: MASTER, default_device: None, allow_soft_placement };
+    plan::place(graph, before, &choice, &registry())
 }
 
 pub fn client() -> ClientEnd {
-    ClientEnd { device: devices()[0].to_string(), incarnation: 1 }
+    ClientEnd { device: format!("{MASTER}/device:CPU:0"), incarnation: 1 }
 }
 
 /// One line per node, without what every line would repeat: devices, and the attributes of sends and receives.

@@ -4,7 +4,7 @@ use super::Shared;
 use crate::interface::GraphHandle;
 use framework::RendezvousKey;
 use plan::prune::Feed;
-use plan::{PlacedGraph, RunSignature, optimize, prune};
+use plan::{PlacedGraph, RunSignature, optimize, optimize_for_device, prune};
 use std::collections::HashMap;
 use tensor::{Result, Tensor, invalid, not_found};
 
@@ -24,8 +24,12 @@ impl ClientGraph {
         optimized: bool,
     ) -> Result<ClientGraph> {
         let pruned = prune(placed, signature, &shared.client, &shared.registry)?;
-        let graph =
-            if optimized { optimize(pruned.graph, &shared.interpreter, &shared.registry)? } else { pruned.graph };
+        let graph = if optimized {
+            let graph = optimize(pruned.graph, &shared.interpreter, &shared.registry)?;
+            optimize_for_device(graph, &shared.registry)?
+        } else {
+            pruned.graph
+        };
         let graph = shared.worker.register_graph(session.to_string(), graph).await?;
         let feeds = pruned.feeds.into_iter().map(|f| (f.name.clone(), (shared.client.key(&f.name), f))).collect();
         let fetches = signature.fetches.iter().map(|name| (name.clone(), shared.client.key(name))).collect();

@@ -53,8 +53,13 @@ impl MasterSession {
         let mut graph = current.placed.graph.clone();
         import::extend(&mut graph, message, &self.shared.registry)?;
         let devices = [self.shared.device.name().clone()];
-        let choice = place::Choice { devices: &devices, allow_soft_placement: self.config.allow_soft_placement };
-        current.placed = Arc::new(place(graph, &current.placed, &choice)?);
+        let choice = place::Choice {
+            devices: &devices,
+            master: &devices[0].task_name(),
+            default_device: None,
+            allow_soft_placement: self.config.allow_soft_placement,
+        };
+        current.placed = Arc::new(place(graph, &current.placed, &choice, &self.shared.registry)?);
         if expected.is_some() {
             current.version += 1;
         }

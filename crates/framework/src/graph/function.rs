@@ -1,8 +1,9 @@
 //! Functions: carried along with the graph, without loss.
 
+use super::Node;
 use crate::attr::{Attr, Attrs};
 use crate::op::Op;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tensor::{DType, Result, dtype_from_proto, invalid};
 
@@ -65,6 +66,39 @@ impl FunctionLibrary {
         self.message.function.iter().find(|f| f.signature.as_ref().is_some_and(|s| s.name == name))
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.message.function.is_empty() && self.message.gradient.is_empty()
+    }
+
+    /// The functions that these nodes call, and those that these call in turn.
+    pub fn reachable_from<'a>(&self, nodes: impl Iterator<Item = &'a Node>) -> FunctionLibrary {
+        let mut wanted: BTreeSet<String> = BTreeSet::new();
+        let mut todo: Vec<String> = Vec::new();
+        for node in nodes {
+            todo.push(node.op.name.clone());
+            node.attrs.values().for_each(|attr| called_in_attr(attr, &mut todo));
+        }
+        while let Some(name) = todo.pop() {
+            let Some(function) = self.function(&name) else { continue };
+            let gradients = self.message.gradient.iter().filter(|g| g.function_name == name);
+            todo.extend(gradients.map(|g| g.gradient_func.clone()));
+            if wanted.insert(name) {
+                for node in &function.node_def {
+                    todo.push(node.op.clone());
+                    node.attr.values().for_each(|attr| called_in_message(attr, &mut todo));
+                }
+            }
+        }
+        let message = proto::FunctionDefLibrary {
+            function: self.message.function.iter().filter(|f| wanted.contains(function_name(f))).cloned().collect(),
+            gradient: self.message.gradient.iter().filter(|g| wanted.contains(&g.function_name)).cloned().collect(),
+            ..(*self.message).clone()
+        };
+        let ops = self.ops.iter().filter(|(name, _)| wanted.contains(*name));
+        FunctionLibrary { message: Arc::new(message), ops: ops.map(|(k, v)| (k.clone(), v.clone())).collect() }
+    }
+
     /// Adds another library's functions; one of the same name must be the same.
     pub fn extend(&mut self, other: &FunctionLibrary) -> Result<()> {
         let mut message = (*self.message).clone();
@@ -88,6 +122,35 @@ impl FunctionLibrary {
         self.message = Arc::new(message);
         self.ops.extend(other.ops.iter().map(|(k, v)| (k.clone(), v.clone())));
         Ok(())
+    }
+}
+
+fn function_name(function: &proto::FunctionDef) -> &str {
+    function.signature.as_ref().map_or("", |s| s.name.as_str())
+}
+
+fn called_in_attr(attr: &Attr, names: &mut Vec<String>) {
+    let lists = match attr {
+        Attr::Function(f) => std::slice::from_ref(f),
+        Attr::Functions(list) => list,
+        _ => &[],
+    };
+    for f in lists {
+        names.push(f.name.clone());
+        f.attrs.values().for_each(|a| called_in_attr(a, names));
+    }
+}
+
+fn called_in_message(attr: &proto::AttrValue, names: &mut Vec<String>) {
+    use proto::attr_value::Value;
+    let list = match &attr.value {
+        Some(Value::Func(f)) => std::slice::from_ref(f),
+        Some(Value::List(list)) => &list.func,
+        _ => &[],
+    };
+    for f in list {
+        names.push(f.name.clone());
+        f.attr.values().for_each(|a| called_in_message(a, names));
     }
 }
 

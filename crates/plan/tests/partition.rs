@@ -1,0 +1,239 @@
+//! Where edges are cut, and what takes their place.
+
+use crate::support::{graph, registry};
+use expect_test::{Expect, expect};
+use framework::graph::text;
+use framework::{DeviceName, Graph};
+use plan::{EdgeNames, Part};
+use tensor::Result;
+
+fn partition(graph: &Graph, group_of: &dyn Fn(&DeviceName) -> String) -> Result<Vec<Part>> {
+    let incarnation = |device: &DeviceName| Ok(u64::from(device.task) + 1);
+    plan::partition(graph, &registry(), group_of, &incarnation, &mut EdgeNames::default())
+}
+
+/// `@ ps 0` for the complete device, so that lines stay short.
+fn complete(notation: &str) -> String {
+    let expand = |line: &str| match line.rsplit_once(" @ ") {
+        None => format!("{line} @ {}", DeviceName::cpu("worker", 0, 0)),
+        Some((line, place)) => {
+            let words: Vec<&str> = place.split(' ').collect();
+            let number = |i: usize| words.get(i).map_or(0, |w| w.parse().unwrap());
+            format!("{line} @ {}", DeviceName::cpu(words[0], number(1), number(2)))
+        }
+    };
+    notation.lines().filter(|l| !l.trim().is_empty()).map(|l| expand(l) + "\n").collect()
+}
+
+/// Each part with its nodes; of sends and receives only the edge and where it leads.
+fn print(parts: &[Part]) -> String {
+    let short = |device: &str| {
+        let device: DeviceName = device.parse().unwrap();
+        format!("{} {} {}", device.job, device.task, device.index)
+    };
+    let mut out = String::new();
+    for part in parts {
+        out += &format!("{}\n", part.name);
+        for (_, node) in part.graph.nodes() {
+            let line = text::print_node(&part.graph, node);
+            let line = line.split(" @ ").next().unwrap();
+            let line = match (node.op.name.as_str(), line.split_once(" {")) {
+                ("_Send" | "_Recv", Some((start, _))) => {
+                    let attr = |name: &str| node.attr::<String>(name).unwrap();
+                    let (from, to) = (short(&attr("send_device")), short(&attr("recv_device")));
+                    format!("{start} {} {from} -> {to}", attr("tensor_name"))
+                }
+                _ => line.to_string(),
+            };
+            out += &format!("  {line} @ {}\n", short(&node.device));
+        }
+    }
+    out
+}
+
+#[track_caller]
+fn check(notation: &str, expect: Expect) {
+    let parts = partition(&graph(&complete(notation)), &DeviceName::task_name).unwrap();
+    expect.assert_eq(&print(&parts));
+}
+
+#[test]
+fn a_graph_in_one_place_stays_as_it_is() {
+    let whole = graph(&complete("a = NoOp\nb = NoOp(^a) @ worker 0 1"));
+    let parts = partition(&whole, &DeviceName::task_name).unwrap();
+    assert_eq!(parts.len(), 1);
+    assert_eq!(parts[0].name, "/job:worker/replica:0/task:0");
+    assert_eq!(text::print(&parts[0].graph), text::print(&whole));
+    assert!(partition(&Graph::new(), &DeviceName::task_name).unwrap().is_empty());
+}
+
+#[test]
+fn a_value_read_twice_is_sent_once() {
+    check(
+        "v = VarHandleOp {dtype: float, shape: shape[2]} @ ps
+         w = ReadVariableOp(v) {dtype: float} @ ps
+         a = Neg(w)
+         b = Abs(w) @ worker 0 1
+         c = Abs(w) @ worker 1
+         d = Add(w, w)",
+        expect![[r#"
+            /job:ps/replica:0/task:0
+              v = VarHandleOp {dtype: float, shape: shape[2]} @ ps 0 0
+              w = ReadVariableOp(v) {dtype: float} @ ps 0 0
+              w_S2 = _Send(w) edge_0_w ps 0 0 -> worker 0 0 @ ps 0 0
+              w_S5 = _Send(w) edge_3_w ps 0 0 -> worker 1 0 @ ps 0 0
+            /job:worker/replica:0/task:0
+              w_S1 = _Recv edge_0_w ps 0 0 -> worker 0 0 @ worker 0 0
+              a = Neg(w_S1) @ worker 0 0
+              b = Abs(w_S1) @ worker 0 1
+              d = Add(w_S1, w_S1) @ worker 0 0
+            /job:worker/replica:0/task:1
+              w_S4 = _Recv edge_3_w ps 0 0 -> worker 1 0 @ worker 1 0
+              c = Abs(w_S4) @ worker 1 0
+        "#]],
+    );
+}
+
+#[test]
+fn waiting_for_another_task_is_receiving_nothing() {
+    check(
+        "a = NoOp @ ps
+         b = NoOp(^a)
+         c = NoOp(^a, ^b)
+         d = NoOp(^c) @ ps",
+        expect![[r#"
+            /job:ps/replica:0/task:0
+              a = NoOp @ ps 0 0
+              a_S0 = Const(^a) {dtype: float, value: float[0] []} @ ps 0 0
+              a_S3 = _Send(a_S0) edge_1_a ps 0 0 -> worker 0 0 @ ps 0 0
+              c_S7 = _Recv edge_6_c worker 0 0 -> ps 0 0 @ ps 0 0
+              c_S9 = Identity(c_S7) @ ps 0 0
+              d = NoOp(^c_S9) @ ps 0 0
+            /job:worker/replica:0/task:0
+              a_S2 = _Recv edge_1_a ps 0 0 -> worker 0 0 @ worker 0 0
+              a_S4 = Identity(a_S2) @ worker 0 0
+              b = NoOp(^a_S4) @ worker 0 0
+              c = NoOp(^a_S4, ^b) @ worker 0 0
+              c_S5 = Const(^c) {dtype: float, value: float[0] []} @ worker 0 0
+              c_S8 = _Send(c_S5) edge_6_c worker 0 0 -> ps 0 0 @ worker 0 0
+        "#]],
+    );
+}
+
+#[test]
+fn a_reference_is_read_for_each_user_after_what_it_waits_for() {
+    check(
+        "v = VariableV2 {dtype: float, shape: shape[2]} @ ps
+         k = Const {dtype: float, value: float[2] [1 2]} @ ps
+         set = Assign(v, k) @ ps
+         other = NoOp(^set)
+         a = Neg(v, ^set)
+         b = Neg(v, ^other)
+         c = Neg(set)",
+        expect![[r#"
+            /job:ps/replica:0/task:0
+              v = VariableV2 {dtype: float, shape: shape[2]} @ ps 0 0
+              k = Const {dtype: float, value: float[2] [1 2]} @ ps 0 0
+              set = Assign(v, k) @ ps 0 0
+              set_S0 = Const(^set) {dtype: float, value: float[0] []} @ ps 0 0
+              set_S3 = _Send(set_S0) edge_1_set ps 0 0 -> worker 0 0 @ ps 0 0
+              v_S7 = _Send(v, ^set) edge_5_v ps 0 0 -> worker 0 0 @ ps 0 0
+              v_S10 = _Send(v, ^other_S15) edge_8_v ps 0 0 -> worker 0 0 @ ps 0 0
+              other_S13 = _Recv edge_12_other worker 0 0 -> ps 0 0 @ ps 0 0
+              other_S15 = Identity(other_S13) @ ps 0 0
+              set_S18 = _Send(set) edge_16_set ps 0 0 -> worker 0 0 @ ps 0 0
+            /job:worker/replica:0/task:0
+              set_S2 = _Recv edge_1_set ps 0 0 -> worker 0 0 @ worker 0 0
+              set_S4 = Identity(set_S2) @ worker 0 0
+              other = NoOp(^set_S4) @ worker 0 0
+              v_S6 = _Recv edge_5_v ps 0 0 -> worker 0 0 @ worker 0 0
+              a = Neg(v_S6, ^set_S4) @ worker 0 0
+              v_S9 = _Recv edge_8_v ps 0 0 -> worker 0 0 @ worker 0 0
+              other_S11 = Const(^other) {dtype: float, value: float[0] []} @ worker 0 0
+              other_S14 = _Send(other_S11) edge_12_other worker 0 0 -> ps 0 0 @ worker 0 0
+              b = Neg(v_S9, ^other) @ worker 0 0
+              set_S17 = _Recv edge_16_set ps 0 0 -> worker 0 0 @ worker 0 0
+              c = Neg(set_S17) @ worker 0 0
+        "#]],
+    );
+}
+
+#[test]
+fn what_is_known_of_a_value_is_known_where_it_is_received() {
+    let parts = partition(
+        &graph(&complete("x = Placeholder {dtype: float, shape: shape[2,?]} @ ps\ny = Neg(x)")),
+        &DeviceName::task_name,
+    );
+    let parts = parts.unwrap();
+    let recv = parts[1].graph.nodes().find(|(_, n)| n.op.name == "_Recv").unwrap().1;
+    assert_eq!(recv.outputs[0].shape.to_string(), "[2,?]");
+}
+
+#[test]
+fn devices_of_a_task_are_cut_apart_by_the_task_itself() {
+    let parts = partition(
+        &graph(&complete("x = Const {dtype: float, value: float[] 1}\ny = Neg(x) @ worker 0 1")),
+        &DeviceName::to_string,
+    );
+    expect![[r#"
+        /job:worker/replica:0/task:0/device:CPU:0
+          x = Const {dtype: float, value: float[] 1} @ worker 0 0
+          x_S2 = _Send(x) edge_0_x worker 0 0 -> worker 0 1 @ worker 0 0
+        /job:worker/replica:0/task:0/device:CPU:1
+          x_S1 = _Recv edge_0_x worker 0 0 -> worker 0 1 @ worker 0 1
+          y = Neg(x_S1) @ worker 0 1
+    "#]]
+    .assert_eq(&print(&parts.unwrap()));
+}
+
+#[test]
+fn the_ends_of_the_client_stay_where_they_are() {
+    use crate::support::{client, place};
+    let placed = place("x = Placeholder {dtype: float} @ /job:ps\ny = Neg(x) @ /job:ps", false).unwrap();
+    let signature = plan::RunSignature::new(vec!["x:0".into()], vec!["y:0".into()], vec![]).unwrap();
+    let pruned = plan::prune(&placed, &signature, &client(), &registry()).unwrap();
+    expect![[r#"
+        /job:worker/replica:0/task:1
+          _recv_x_0 = _Recv x:0 worker 1 0 -> worker 1 0 @ worker 1 0
+          _recv_x_0_S2 = _Send(_recv_x_0) edge_0__recv_x_0 worker 1 0 -> ps 0 0 @ worker 1 0
+          y_S4 = _Recv edge_3_y ps 0 0 -> worker 1 0 @ worker 1 0
+          _send_y_0 = _Send(y_S4) y:0 worker 1 0 -> worker 1 0 @ worker 1 0
+        /job:ps/replica:0/task:0
+          _recv_x_0_S1 = _Recv edge_0__recv_x_0 worker 1 0 -> ps 0 0 @ ps 0 0
+          y = Neg(_recv_x_0_S1) @ ps 0 0
+          y_S5 = _Send(y) edge_3_y ps 0 0 -> worker 1 0 @ ps 0 0
+    "#]]
+    .assert_eq(&print(&partition(&pruned.graph, &DeviceName::task_name).unwrap()));
+}
+
+#[test]
+fn names_never_repeat() {
+    let whole = graph(&complete(
+        "x_S1 = Const {dtype: float, value: float[] 1} @ ps
+         x = Const {dtype: float, value: float[] 1} @ ps
+         y = Add(x, x_S1)",
+    ));
+    let mut names = EdgeNames::default();
+    let mut cut = || plan::partition(&whole, &registry(), &DeviceName::task_name, &|_| Ok(1), &mut names).unwrap();
+    let all: Vec<Part> = cut().into_iter().chain(cut()).collect();
+    let ours = |n: &framework::Node| n.op.name.starts_with('_').then(|| n.name.clone());
+    let mut found: Vec<String> = all.iter().flat_map(|p| p.graph.nodes()).filter_map(|(_, n)| ours(n)).collect();
+    let count = found.len();
+    found.sort();
+    found.dedup();
+    assert_eq!((count, found.len()), (8, 8));
+}
+
+#[test]
+fn mistakes_have_their_texts() {
+    let error = |notation: &str| partition(&graph(notation), &DeviceName::task_name).unwrap_err().message;
+    assert_eq!(error("a = NoOp"), "Node 'a' is missing a device specification");
+    assert_eq!(error("a = NoOp @ /job:ps"), "Node 'a' has the incomplete device specification '/job:ps'");
+    expect![[r#"
+        Node 'set' on /job:worker/replica:0/task:0/device:CPU:0 takes a reference to 'v' on /job:ps/replica:0/task:0/device:CPU:0: they must be on the same device
+        	 [[{{node set}}]]"#]].assert_eq(&error(&complete(
+        "v = VariableV2 {dtype: float, shape: shape[2]} @ ps
+         k = Const {dtype: float, value: float[2] [1 2]} @ ps
+         set = Assign(v, k)",
+    )));
+}
