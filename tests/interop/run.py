@@ -71,7 +71,17 @@ def events_are_read(folder):
     assert found == [np.float32(1) / np.float32(i + 1) for i in range(10)], found
 
 
-def a_training_graph_built_here_gives_the_same_numbers(folder):
+def a_training_graph_with_resource_variables_gives_the_same_numbers(folder):
+    train(os.path.join(folder, "resource"))
+
+
+def a_training_graph_with_reference_variables_gives_the_same_numbers(folder):
+    # Their updates happen in place, beside whatever still reads them: try often enough to see a race.
+    for _ in range(20):
+        train(os.path.join(folder, "reference"))
+
+
+def train(folder):
     with open(os.path.join(folder, "run.txt")) as f:
         lines = f.read().split("\n")
     names = dict(line.split(" ") for line in lines if " " in line)
@@ -96,7 +106,8 @@ def a_training_graph_built_here_gives_the_same_numbers(folder):
 
 
 CHECKS = [
-    a_training_graph_built_here_gives_the_same_numbers,
+    a_training_graph_with_resource_variables_gives_the_same_numbers,
+    a_training_graph_with_reference_variables_gives_the_same_numbers,
     checkpoint_is_found_and_read,
     sliced_tensors_are_restored,
     many_tensors_come_out_byte_for_byte_the_same,

@@ -4,12 +4,13 @@
 //! cargo run -p ferroflow --example export_training -- DIRECTORY
 //! ```
 //!
+//! It is written twice: in `resource` with resource variables, in `reference` with reference variables. In each folder
 //! `graph.pb` is the graph; `run.txt` names what to run (`init`, `train`, `loss`, `weights`, `x`, `labels`), then gives the loss of
 //! each step and the final weights, one number a line. Step `i` is fed `x[r][c] = sin(i + r + 2c)` and the label `r % 2`.
 
 use ferroflow::prelude::*;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const STEPS: usize = 10;
 const ROWS: usize = 6;
@@ -19,10 +20,20 @@ fn main() -> Result<()> {
         eprintln!("usage: export_training DIRECTORY");
         std::process::exit(2);
     };
+    for (kind, is_resource) in [("resource", true), ("reference", false)] {
+        let folder = folder.join(kind);
+        std::fs::create_dir_all(&folder)?;
+        export(&folder, is_resource)?;
+    }
+    Ok(())
+}
+
+fn export(folder: &Path, is_resource: bool) -> Result<()> {
     let g = Graph::new();
-    let hidden_w = g.resource_variable("hidden_w", initializers::truncated_normal(0.0, 0.5, [4, 5]).seed(1));
-    let hidden_b = g.resource_variable("hidden_b", initializers::zeros([5]));
-    let out_w = g.resource_variable("out_w", initializers::truncated_normal(0.0, 0.5, [5, 2]).seed(2));
+    g.use_resource_variables(is_resource);
+    let hidden_w = g.variable("hidden_w", initializers::truncated_normal(0.0, 0.5, [4, 5]).seed(1));
+    let hidden_b = g.variable("hidden_b", initializers::zeros([5]));
+    let out_w = g.variable("out_w", initializers::truncated_normal(0.0, 0.5, [5, 2]).seed(2));
     let x = g.placeholder::<f32>([None, Some(4)]);
     let labels = g.placeholder::<f32>([None, Some(2)]);
     let y = x.matmul(&hidden_w).bias_add(&hidden_b).relu().matmul(&out_w).softmax();

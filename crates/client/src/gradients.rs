@@ -51,43 +51,46 @@ pub fn gradients_from(
 ) -> Vec<Option<Gradient>> {
     let Some(first) = ys.first().or(xs.first()) else { return Vec::new() };
     let graph = first.graph();
-    graph.here(|| find(graph, ys, xs, grad_ys, stop))
+    graph.here(|| {
+        let own_given = |grad: &Option<&Output>| match grad {
+            Some(grad) => graph.own_one(grad).map(Some),
+            None => Some(None),
+        };
+        let given: Option<Vec<_>> = grad_ys.iter().map(own_given).collect();
+        let given = given.zip(own(graph, stop));
+        find(graph, ys, xs, |s, ys, xs| given.map(|(grad_ys, stop)| framework::gradients(s, ys, xs, &grad_ys, &stop)))
+    })
 }
 
+/// The gradients an optimizer takes: none is given on before those computed beside it are there.
+#[track_caller]
+pub(crate) fn gated_gradients(y: &Output, xs: &[&Output]) -> Vec<Option<Gradient>> {
+    let graph = y.graph();
+    graph.here(|| find(graph, &[y], xs, |s, ys, xs| Some(framework::gated_gradients(s, ys, xs))))
+}
+
+type Found = Result<Vec<Option<GradValue>>>;
+
+/// Void inputs make the whole void: each gradient stands, so that its absence is not taken for a second mistake.
 fn find(
     graph: &Graph,
     ys: &[&Output],
     xs: &[&Output],
-    grad_ys: &[Option<&Output>],
-    stop: &[&Output],
+    differentiate: impl FnOnce(&Scope, &[framework::Output], &[framework::Output]) -> Option<Found>,
 ) -> Vec<Option<Gradient>> {
-    let own = |outputs: &[&Output]| outputs.iter().map(|o| graph.own_one(o)).collect::<Option<Vec<_>>>();
-    let given = grad_ys.iter().map(|grad| grad.map(|grad| graph.own_one(grad)));
-    // Void inputs make the whole void: each gradient stands, so that its absence is not taken for a second mistake.
-    let given = given.map(|grad| match grad {
-        Some(Some(grad)) => Some(Some(grad)),
-        Some(None) => None,
-        None => Some(None),
+    let found = own(graph, ys).zip(own(graph, xs)).and_then(|(ys, xs)| {
+        // Resource variables are differentiated by their handles: their rows are looked up without reading the whole.
+        let by: Vec<_> = xs.into_iter().map(|x| graph.handle_behind(x).unwrap_or(x)).collect();
+        graph.kept(differentiate(graph.scope(), &ys, &by)?)
     });
-    let given: Option<Vec<Option<framework::Output>>> = given.collect();
-    let all = own(ys).zip(own(xs)).zip(own(stop)).zip(given);
-    let found = all.and_then(|(((ys, xs), stop), given)| graph.kept(of_sum(graph, &ys, &xs, &given, &stop)));
     match found {
         Some(found) => found.into_iter().map(|grad| grad.map(|grad| Gradient::new(graph, grad))).collect(),
         None => vec![Some(Gradient::Dense(Output::void(graph))); xs.len()],
     }
 }
 
-/// Resource variables are differentiated by their handles: their rows are looked up without reading the whole.
-fn of_sum(
-    graph: &Graph,
-    ys: &[framework::Output],
-    xs: &[framework::Output],
-    given: &[Option<framework::Output>],
-    stop: &[framework::Output],
-) -> Result<Vec<Option<GradValue>>> {
-    let by: Vec<_> = xs.iter().map(|&x| graph.handle_behind(x).unwrap_or(x)).collect();
-    framework::gradients(graph.scope(), ys, &by, given, stop)
+fn own(graph: &Graph, outputs: &[&Output]) -> Option<Vec<framework::Output>> {
+    outputs.iter().map(|o| graph.own_one(o)).collect()
 }
 
 impl Gradient {

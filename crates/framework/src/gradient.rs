@@ -102,6 +102,14 @@ pub fn gradients(
     s.with_name("gradients", || Walk::new(s, ys, xs, stop)?.run(ys, xs, grad_ys))
 }
 
+/// The same for an optimizer: none of a node's gradients is given on before all of them are computed.
+///
+/// TensorFlow's optimizers do this too. Where a variable is updated in place, the update must not overtake whatever
+/// else reads the variable: the product by which a matrix is updated does not read it, the one beside it does.
+pub fn gated_gradients(s: &Scope, ys: &[Output], xs: &[Output]) -> Result<Vec<Option<GradValue>>> {
+    s.with_name("gradients", || Walk { is_gated: true, ..Walk::new(s, ys, xs, &[])? }.run(ys, xs, &[]))
+}
+
 struct Walk<'s> {
     s: &'s Scope,
     /// Nodes that lie between some `y` and some `x`.
@@ -111,6 +119,8 @@ struct Walk<'s> {
     /// What the consumers of each output reported.
     reported: HashMap<Output, Vec<GradValue>>,
     stop: Vec<Output>,
+    /// Whether a node's gradients are given on together.
+    is_gated: bool,
 }
 
 impl<'s> Walk<'s> {
@@ -126,7 +136,7 @@ impl<'s> Walk<'s> {
             }
             (between, pending)
         });
-        Ok(Walk { s, between, pending, reported: HashMap::new(), stop: stop.to_vec() })
+        Ok(Walk { s, between, pending, reported: HashMap::new(), stop: stop.to_vec(), is_gated: false })
     }
 
     fn run(mut self, ys: &[Output], xs: &[Output], grad_ys: &[Option<Output>]) -> Result<Vec<Option<GradValue>>> {
@@ -210,27 +220,30 @@ impl<'s> Walk<'s> {
                                     None => outputs[i],
                                 });
                             }
-                            function(
-                                s,
-                                &Grad {
-                                    node,
-                                    inputs: &inputs,
-                                    outputs: &outputs,
-                                    dy: &dy,
-                                    used: &used,
-                                    wanted: &wanted,
-                                },
-                            )
+                            let grad = Grad {
+                                node,
+                                inputs: &inputs,
+                                outputs: &outputs,
+                                dy: &dy,
+                                used: &used,
+                                wanted: &wanted,
+                            };
+                            let mut grads = function(s, &grad)?;
+                            if grads.len() != inputs.len() {
+                                return Err(invalid!(
+                                    "the gradient of {} gives {} values for {} inputs",
+                                    op.name,
+                                    grads.len(),
+                                    inputs.len()
+                                ));
+                            }
+                            if self.is_gated {
+                                let wanted = grads.iter_mut().zip(&wanted).filter(|(_, wanted)| **wanted);
+                                gate(s, wanted.filter_map(|(grad, _)| grad.as_mut()).collect())?;
+                            }
+                            Ok(grads)
                         })
                     })?;
-                    if grads.len() != inputs.len() {
-                        return Err(invalid!(
-                            "the gradient of {} gives {} values for {} inputs",
-                            op.name,
-                            grads.len(),
-                            inputs.len()
-                        ));
-                    }
                 }
                 Differentiation::Zero => {}
                 Differentiation::Missing => {
@@ -251,6 +264,29 @@ impl<'s> Walk<'s> {
         }
         Ok(reached)
     }
+}
+
+/// Holds gradients back until all of them are there; the nodes are named as TensorFlow names them.
+fn gate(s: &Scope, mut grads: Vec<&mut GradValue>) -> Result<()> {
+    if grads.len() < 2 {
+        return Ok(());
+    }
+    fn values(grad: &mut GradValue) -> &mut Output {
+        match grad {
+            GradValue::Dense(output) => output,
+            GradValue::Sparse(slices) => &mut slices.values,
+        }
+    }
+    s.with_name("tuple", || {
+        let all: Vec<NodeId> = grads.iter_mut().map(|grad| values(grad).node).collect();
+        let all = s.with_control(&all, || s.node("NoOp").name("group_deps").build())?;
+        for grad in grads {
+            let values = values(grad);
+            *values =
+                s.with_control(&[all], || s.node("Identity").name("control_dependency").input(*values).output())?;
+        }
+        Ok(())
+    })
 }
 
 /// Nodes that some `y` depends on and that depend on some `x`, both included.

@@ -21,7 +21,7 @@ pub mod typed;
 pub use attr::{Attr, Attrs, FromAttr};
 pub use device::{CpuDevice, Device, DeviceName, DeviceSpec};
 pub use env::{Env, SystemEnv};
-pub use gradient::{Grad, GradValue, IndexedSlices, gradients};
+pub use gradient::{Grad, GradValue, IndexedSlices, gated_gradients, gradients};
 pub use graph::{Graph, Node, NodeId, Output};
 pub use kernel::{
     AsyncContext, AsyncKernel, BoxFuture, BuiltKernel, Kernel, KernelBuild, KernelContext, Outputs, Value,

@@ -2,7 +2,7 @@
 
 use crate::support::{assert_error, registry, run};
 use framework::graph::text;
-use framework::{GradValue, Output, Scope, gradients};
+use framework::{GradValue, Output, Scope, gated_gradients, gradients};
 use tensor::{Code, Tensor};
 
 struct Built {
@@ -123,6 +123,59 @@ fn the_branch_that_was_taken_has_the_gradient() {
     for (taken, slope) in [(true, 6.0f32), (false, -1.0)] {
         let feeds = [("x", Tensor::from(3.0f32)), ("p", Tensor::from(taken))];
         assert_eq!(built.value(dx, &feeds), Tensor::from(slope));
+    }
+}
+
+#[test]
+fn an_optimizer_gets_no_gradient_before_those_beside_it() {
+    // The names and edges are those of TensorFlow's own optimizers; it computes the gradient of x as well.
+    let built = Built::new(
+        "x = Placeholder {dtype: float, shape: shape[2,2]}
+         w = Placeholder {dtype: float, shape: shape[2,2]}
+         v = Placeholder {dtype: float, shape: shape[2,2]}
+         h = MatMul(x, w)
+         y = MatMul(h, v)",
+    );
+    let (y, w, v) = (built.output("y"), built.output("w"), built.output("v"));
+    let found = gated_gradients(&built.scope, &[y], &[w, v]).unwrap();
+    let printed = built.scope.with_graph(text::print);
+    let gate = "gradients/y_grad/tuple";
+    for line in [
+        format!("{gate}/group_deps = NoOp(^gradients/y_grad/MatMul, ^gradients/y_grad/MatMul_1)"),
+        format!("{gate}/control_dependency = Identity(gradients/y_grad/MatMul, ^{gate}/group_deps)"),
+        format!("{gate}/control_dependency_1 = Identity(gradients/y_grad/MatMul_1, ^{gate}/group_deps)"),
+    ] {
+        assert!(printed.lines().any(|l| l.starts_with(&line)), "{line}\nis not in\n{printed}");
+    }
+    assert!(!printed.contains("h_grad/tuple"), "only one gradient of h is wanted:\n{printed}");
+    let names: Vec<String> = found.iter().map(|g| name_of(&built, g)).collect();
+    assert_eq!(names, ["gradients/h_grad/MatMul", "gradients/y_grad/tuple/control_dependency_1"]);
+}
+
+fn name_of(built: &Built, grad: &Option<GradValue>) -> String {
+    built.scope.node_name(grad.expect("a gradient").dense(&built.scope).unwrap().node)
+}
+
+#[test]
+fn gates_let_the_branch_through_that_was_taken() {
+    // y = p ? x·w : x - w
+    let built = Built::new(
+        "p = Placeholder {dtype: bool, shape: shape[]}
+         x = Placeholder {dtype: float, shape: shape[]}
+         w = Placeholder {dtype: float, shape: shape[]}
+         xs = Switch(x, p)
+         ws = Switch(w, p)
+         no = Sub(xs, ws)
+         yes = Mul(xs:1, ws:1)
+         y = Merge(no, yes)",
+    );
+    let (y, x, w) = (built.output("y"), built.output("x"), built.output("w"));
+    let found = gated_gradients(&built.scope, &[y], &[x, w]).unwrap();
+    for (taken, slopes) in [(true, [5.0f32, 3.0]), (false, [1.0, -1.0])] {
+        let feeds = [("x", Tensor::from(3.0f32)), ("w", Tensor::from(5.0f32)), ("p", Tensor::from(taken))];
+        for (grad, slope) in found.iter().zip(slopes) {
+            assert_eq!(built.value(*grad, &feeds), Tensor::from(slope));
+        }
     }
 }
 

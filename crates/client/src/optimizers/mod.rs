@@ -26,11 +26,11 @@ pub use proximal_adagrad::ProximalAdagrad;
 pub use proximal_gradient_descent::ProximalGradientDescent;
 pub use rms_prop::RMSProp;
 
-use crate::gradients::sum_duplicates;
+use crate::gradients::{gated_gradients, sum_duplicates};
 use crate::graph::group;
 use crate::initializers::{self, Initializer};
 use crate::variable::{VariableOptions, update};
-use crate::{Gradient, Graph, IndexedSlices, Operation, Output, Variable, gradients};
+use crate::{Gradient, Graph, IndexedSlices, Operation, Output, Variable};
 use framework::{Attr, NodeId, Scope};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -67,7 +67,7 @@ pub trait Optimizer {
     #[track_caller]
     fn compute_gradients(&self, loss: &Output, variables: &[Variable]) -> Vec<(Option<Gradient>, Variable)> {
         let xs: Vec<&Output> = variables.iter().map(|v| &**v).collect();
-        gradients(&[loss], &xs).into_iter().zip(variables.iter().cloned()).collect()
+        gated_gradients(loss, &xs).into_iter().zip(variables.iter().cloned()).collect()
     }
 
     /// Changes the trainable variables of the loss's graph so that it becomes smaller.
