@@ -1,10 +1,11 @@
 //! Recorded calls between TensorFlow's own processes decode, and encode again without losing a byte.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 use prost::Message;
-use prost_reflect::{DescriptorPool, DynamicMessage};
+use prost_reflect::{DescriptorPool, DynamicMessage, FieldDescriptor, Kind};
 use proto::*;
 use serde_json::Value;
 
@@ -56,7 +57,7 @@ fn assert_same(pool: &DescriptorPool, name: &str, recorded: &[u8], encoded: &[u8
 
 fn descriptors() -> DescriptorPool {
     let protos = Path::new(env!("CARGO_MANIFEST_DIR")).join("protos");
-    let files = ["master.proto", "worker.proto"].map(|file| protos.join(file));
+    let files: Vec<_> = fs::read_dir(&protos).unwrap().map(|file| file.unwrap().path()).collect();
     DescriptorPool::from_file_descriptor_set(protox::compile(files, [protos]).unwrap()).unwrap()
 }
 
@@ -117,6 +118,39 @@ fn a_recorded_graph_reads_as_it_was_written() {
     let dims = vec![tensor_shape_proto::Dim { size: 3, name: String::new() }];
     assert_eq!(tensor.tensor_shape, Some(TensorShapeProto { dim: dims, unknown_rank: false }));
     assert_eq!(tensor.tensor_content, [1f32, 2., 3.].map(f32::to_le_bytes).concat());
+}
+
+#[test]
+fn messages_have_tensorflows_fields() {
+    let table =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/wire/fields.txt")).unwrap();
+    // Nothing here looks into these two, so that they are passed on as the bytes they came as.
+    let table = table.replace(" tensorflow.SavedObjectGraph single", " bytes single");
+    let table = table.replace(" tensorflow.TypeSpecProto single", " bytes single");
+    let theirs: BTreeSet<&str> = table.lines().collect();
+    let name_of = |line: &str| line.split(' ').next().unwrap_or_default().to_string();
+    let known: BTreeSet<String> = theirs.iter().map(|line| name_of(line)).collect();
+    assert!(known.contains("tensorflow.Example") && known.contains("tensorflow.GraphDef"));
+    let ours: BTreeSet<String> = descriptors()
+        .all_messages()
+        .flat_map(|message| message.fields().map(|field| field_line(&field)).collect::<Vec<_>>())
+        .filter(|line| known.contains(&name_of(line)))
+        .collect();
+    let ours: BTreeSet<&str> = ours.iter().map(String::as_str).collect();
+    let wrong: Vec<_> = ours.difference(&theirs).collect();
+    let missing: Vec<_> = theirs.difference(&ours).collect();
+    assert!(wrong.is_empty() && missing.is_empty(), "ours alone: {wrong:#?}\nTensorFlow's alone: {missing:#?}");
+}
+
+/// A field as a line of the table.
+fn field_line(field: &FieldDescriptor) -> String {
+    let kind = match field.kind() {
+        Kind::Message(message) => message.full_name().to_string(),
+        Kind::Enum(names) => names.full_name().to_string(),
+        plain => format!("{plain:?}").to_lowercase(),
+    };
+    let count = if field.is_list() || field.is_map() { "repeated" } else { "single" };
+    format!("{} {} {} {kind} {count}", field.parent_message().full_name(), field.name(), field.number())
 }
 
 #[test]
