@@ -8,7 +8,7 @@
 //! step in all of them, which is prepared by [`control_loops`](crate::control_loops) before anything is cut.
 
 use crate::control_loops;
-use framework::graph::OutputInfo;
+use framework::graph::{OutputInfo, sources};
 use framework::{Attrs, DeviceName, Graph, Node, NodeId, Output, Registry};
 use std::collections::HashMap;
 use tensor::{DType, PartialShape, Result, Tensor, invalid};
@@ -33,6 +33,16 @@ impl EdgeNames {
         self.next += 1;
         self.next - 1
     }
+
+    /// A name for a node of ours that serves another one.
+    pub(crate) fn node(&mut self, graph: &Graph, serves: &str) -> String {
+        loop {
+            let name = format!("{serves}_S{}", self.next());
+            if graph.find(&name).is_none() {
+                return name;
+            }
+        }
+    }
 }
 
 /// Cuts a graph whose every node has a complete device into one graph per group of devices.
@@ -43,17 +53,14 @@ pub fn partition(
     incarnation: &dyn Fn(&DeviceName) -> Result<u64>,
     names: &mut EdgeNames,
 ) -> Result<Vec<Part>> {
-    let places = Places::new(graph, group_of)?;
-    if places.groups.len() <= 1 {
-        let name = places.groups.into_iter().next();
-        let whole = name.map(|name| Part { name, graph: with_reachable_functions(graph.clone()) });
-        return Ok(whole.into_iter().collect());
-    }
+    // Also for a task that has several devices: it cuts its part later, and may not know the loop's predicate.
     let prepared = control_loops::prepare(graph, registry, names)?;
-    let (graph, places) = match &prepared {
-        Some(graph) => (graph, Places::new(graph, group_of)?),
-        None => (graph, places),
-    };
+    let graph = prepared.as_ref().unwrap_or(graph);
+    let mut places = Places::new(graph, group_of)?;
+    if places.groups.len() <= 1 {
+        let graph = with_reachable_functions(graph.clone());
+        return Ok(places.groups.pop().map(|name| Part { name, graph }).into_iter().collect());
+    }
     let mut cutter = Cutter {
         nodes: graph.nodes().map(|(_, node)| node.clone()).collect(),
         order: vec![Vec::new(); places.groups.len()],
@@ -137,6 +144,7 @@ impl Cutter<'_> {
         let (node, group) = (self.graph.node(id), self.places.group[id.index()]);
         let is_remote = |source: NodeId, places: &Places| places.group[source.index()] != group;
         let trigger = control_loops::trigger(self.graph, node);
+        let is_cut = sources(node).any(|source| is_remote(source, &self.places));
         for (index, &input) in node.inputs.iter().enumerate() {
             if is_remote(input.node, &self.places) {
                 let received = self.receive(input, id, index, trigger)?;
@@ -150,7 +158,19 @@ impl Cutter<'_> {
             }
         }
         self.order[group].push(id);
+        if let (true, Some(trigger)) = (is_cut, trigger) {
+            self.release(id, trigger);
+        }
         Ok(())
+    }
+
+    /// What waits for a receive need not wait for the receive's trigger as well, unless it will be cut once more.
+    fn release(&mut self, id: NodeId, trigger: NodeId) {
+        let node = &self.nodes[id.index()];
+        let is_apart = |source: NodeId| self.nodes[source.index()].device != node.device;
+        if !sources(node).any(is_apart) {
+            self.nodes[id.index()].control_inputs.retain(|c| *c != trigger);
+        }
     }
 
     /// The `_Recv` that stands for a value of another part.
@@ -198,13 +218,14 @@ impl Cutter<'_> {
             trigger,
         )?;
         let (source, source_group) = (value.node, self.places.group[value.node.index()]);
-        let source_trigger = control_loops::trigger(self.graph, self.graph.node(source));
         for &control in node.control_inputs.iter().filter(|c| Some(**c) != trigger) {
             let waits_for = if self.places.group[control.index()] == source_group {
                 control
+            } else if trigger.is_some() {
+                continue; // Within a loop nothing would start such a receive: the user alone waits.
             } else {
                 let device = self.graph.node(source).device.clone();
-                self.await_signal(control, source_group, &device, source_trigger)?
+                self.await_signal(control, source_group, &device, None)?
             };
             self.nodes[sent.index()].control_inputs.push(waits_for);
         }
@@ -275,12 +296,8 @@ impl Cutter<'_> {
 
     /// A node of ours: named after the node it serves, all attributes given.
     fn bare_node(&mut self, op: &str, serves: &str, attrs: Attrs, device: &str) -> Result<Node> {
-        let mut name = format!("{serves}_S{}", self.names.next());
-        while self.graph.find(&name).is_some() {
-            name = format!("{serves}_S{}", self.names.next());
-        }
         Ok(Node {
-            name,
+            name: self.names.node(self.graph, serves),
             op: self.registry.lookup(op)?.clone(),
             attrs,
             inputs: Vec::new(),

@@ -206,6 +206,79 @@ fn the_ends_of_the_client_stay_where_they_are() {
     .assert_eq(&print(&partition(&pruned.graph, &DeviceName::task_name).unwrap()));
 }
 
+/// The same nodes with the same edges as TensorFlow makes of this loop, names and order aside.
+#[test]
+fn a_loop_is_kept_in_step_where_part_of_its_body_is() {
+    check(
+        "zero = Const {dtype: int32, value: int32[] 0}
+         one = Const {dtype: float, value: float[] 1}
+         inv = Const {dtype: float, value: float[] 3} @ ps
+         i0 = Enter(zero) {frame_name: 'loop'}
+         x0 = Enter(one) {frame_name: 'loop'}
+         k = Enter(inv) {frame_name: 'loop', is_constant: true}
+         i1 = Merge(i0, i5)
+         x1 = Merge(x0, x5)
+         limit = Const(^i1) {dtype: int32, value: int32[] 3}
+         less = Less(i1, limit)
+         cond = LoopCond(less)
+         i2 = Switch(i1, cond)
+         x2 = Switch(x1, cond)
+         i3 = Identity(i2:1)
+         x3 = Identity(x2:1)
+         unit = Const(^i3) {dtype: int32, value: int32[] 1}
+         i4 = Add(i3, unit)
+         i5 = NextIteration(i4)
+         y = Mul(x3, k) @ ps
+         fone = Const(^i3) {dtype: float, value: float[] 1}
+         x4 = Add(y, fone)
+         x5 = NextIteration(x4)
+         x6 = Exit(x2) @ ps",
+        expect![[r#"
+            /job:worker/replica:0/task:0
+              zero = Const {dtype: int32, value: int32[] 0} @ worker 0 0
+              one = Const {dtype: float, value: float[] 1} @ worker 0 0
+              i0 = Enter(zero) {frame_name: "loop"} @ worker 0 0
+              x0 = Enter(one) {frame_name: "loop"} @ worker 0 0
+              i1 = Merge(i0, i5) @ worker 0 0
+              x1 = Merge(x0, x5) @ worker 0 0
+              limit = Const(^i1) {dtype: int32, value: int32[] 3} @ worker 0 0
+              less = Less(i1, limit) @ worker 0 0
+              cond = LoopCond(less) @ worker 0 0
+              i2 = Switch(i1, cond) @ worker 0 0
+              x2 = Switch(x1, cond) @ worker 0 0
+              i3 = Identity(i2:1) @ worker 0 0
+              x3 = Identity(x2:1) @ worker 0 0
+              unit = Const(^i3) {dtype: int32, value: int32[] 1} @ worker 0 0
+              i4 = Add(i3, unit) @ worker 0 0
+              i5 = NextIteration(i4) @ worker 0 0
+              x3_S12 = _Send(x3) edge_10_x3 worker 0 0 -> ps 0 0 @ worker 0 0
+              fone = Const(^i3) {dtype: float, value: float[] 1} @ worker 0 0
+              y_S14 = _Recv(^_cloopx4_S7) edge_13_y ps 0 0 -> worker 0 0 @ worker 0 0
+              x4 = Add(y_S14, fone) @ worker 0 0
+              x5 = NextIteration(x4) @ worker 0 0
+              x6 = Exit(x2) @ worker 0 0
+              cond_S18 = _Send(cond) edge_16_cond worker 0 0 -> ps 0 0 @ worker 0 0
+              _cloopx4_S5 = Const {dtype: float, value: float[0] []} @ worker 0 0
+              _cloopx4_S6 = Enter(_cloopx4_S5) {frame_name: "loop"} @ worker 0 0
+              _cloopx4_S7 = Merge(_cloopx4_S6, _cloopx4_S9) @ worker 0 0
+              _cloopx4_S8 = Switch(_cloopx4_S7, cond) @ worker 0 0
+              _cloopx4_S9 = NextIteration(_cloopx4_S8:1) @ worker 0 0
+            /job:ps/replica:0/task:0
+              inv = Const {dtype: float, value: float[] 3} @ ps 0 0
+              k = Enter(inv) {frame_name: "loop", is_constant: true} @ ps 0 0
+              x3_S11 = _Recv(^_cloopy_S2) edge_10_x3 worker 0 0 -> ps 0 0 @ ps 0 0
+              y = Mul(x3_S11, k) @ ps 0 0
+              y_S15 = _Send(y) edge_13_y ps 0 0 -> worker 0 0 @ ps 0 0
+              _cloopy_S0 = Const {dtype: float, value: float[0] []} @ ps 0 0
+              _cloopy_S1 = Enter(_cloopy_S0) {frame_name: "loop"} @ ps 0 0
+              _cloopy_S2 = Merge(_cloopy_S1, _cloopy_S4) @ ps 0 0
+              cond_S17 = _Recv(^_cloopy_S2) edge_16_cond worker 0 0 -> ps 0 0 @ ps 0 0
+              _cloopy_S3 = Switch(_cloopy_S2, cond_S17) @ ps 0 0
+              _cloopy_S4 = NextIteration(_cloopy_S3:1) @ ps 0 0
+        "#]],
+    );
+}
+
 #[test]
 fn names_never_repeat() {
     let whole = graph(&complete(

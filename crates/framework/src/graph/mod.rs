@@ -4,11 +4,13 @@
 //! inputs exist and have the types the op wants. [`import`] and [`Graph::add`] are the only ways in.
 
 pub mod export;
+mod frames;
 mod function;
 pub mod import;
 pub mod text;
 mod types;
 
+pub use frames::{Frame, Frames};
 pub use function::{FunctionLibrary, NameAttrList};
 
 use crate::attr::{Attr, Attrs, FromAttr};
