@@ -88,7 +88,9 @@ def node_case(f, c):
 def graph_case(f, c):
   g = graph_pb2.GraphDef()
   g.versions.producer = 1882
-  for n in c["graph"]:
+  if "graph_def" in c:
+    g.ParseFromString(read_text(c["graph_def"]))
+  for n in c.get("graph", []):
     node = g.node.add(name=n["name"], op=n["op"], input=n["inputs"])
     set_attrs(node, n["attrs"])
   tmp = tempfile.mkdtemp()
@@ -119,7 +121,7 @@ for path in sys.argv[1:] or sorted(glob.glob(os.path.join(os.path.dirname(os.pat
   for c in data.get("cases", []):
     count += 1
     try:
-      (graph_case if "graph" in c else node_case)(f, c)
+      (graph_case if "graph" in c or "graph_def" in c else node_case)(f, c)
     except Exception as e:
       bad += 1
       print("%s: %s: %s %s" % (os.path.basename(path), c["name"], type(e).__name__, str(e).strip()[:200]))

@@ -479,19 +479,23 @@ class File:
     by_output = dict(zip(wanted, dys))
     return {"dy": [by_output[i].json() if i in by_output else None for i in range(len(outputs))], "dx": dx}
 
-  def graph(self, name, build, steps, files=None):
+  def graph(self, name, build, steps, files=None, whole=False):
     """Runs a small graph. `build` makes nodes in the default graph; a step is a dict of feeds, fetches, targets and
-    error; `files` (name to bytes) lie in {TMP} before the first step."""
+    error; `files` (name to bytes) lie in {TMP} before the first step; `whole` keeps the graph as a message, with its
+    functions."""
     try:
-      self._graph(name, build, steps, files or {})
+      self._graph(name, build, steps, files or {}, whole)
     except Exception as e:
       self.failures.append((name, "%s: %s" % (type(e).__name__, one_line(e))))
 
-  def _graph(self, name, build, steps, files):
+  def _graph(self, name, build, steps, files, whole):
     with tf.Graph().as_default() as g:
       build()
       graph_def = g.as_graph_def()
-    out = {"name": name, "graph": [node_json(n) for n in graph_def.node]}
+    if whole:
+      out = {"name": name, "graph_def": {"b64": base64.b64encode(graph_def.SerializeToString(deterministic=True)).decode()}}
+    else:
+      out = {"name": name, "graph": [node_json(n) for n in graph_def.node]}
     if files:
       out["files"] = {k: {"b64": base64.b64encode(v).decode()} for k, v in files.items()}
     out["steps"] = []

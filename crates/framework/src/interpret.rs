@@ -3,9 +3,10 @@
 //! Constant folding uses it on small pieces, and tests compare faster execution with it. It knows branches that are
 //! not taken, but no loops.
 
+use crate::call::{Call, Function, Functions, NoFunctions};
 use crate::device::Device;
 use crate::env::Env;
-use crate::graph::{Graph, Node, NodeId, Output, sources};
+use crate::graph::{Graph, NameAttrList, Node, NodeId, Output, sources};
 use crate::kernel::{BoxFuture, BuiltKernel, KernelBuild, KernelContext, Value};
 use crate::op::ControlFlow;
 use crate::rendezvous::{Delivery, Rendezvous, RendezvousKey};
@@ -20,13 +21,14 @@ use tensor::{Error, Result, Tensor, internal, invalid, unsupported};
 pub struct Interpreter {
     device: Arc<dyn Device>,
     env: Arc<dyn Env>,
+    functions: Arc<dyn Functions>,
     kernels: Mutex<HashMap<String, BuiltKernel>>,
 }
 
 impl Interpreter {
     /// An interpreter on this device.
     pub fn new(device: Arc<dyn Device>, env: Arc<dyn Env>) -> Interpreter {
-        Interpreter { device, env, kernels: Mutex::default() }
+        Interpreter { device, env, functions: Arc::new(NoFunctions), kernels: Mutex::default() }
     }
 
     /// The values of `fetches`, and whatever happens on the way to `targets`, given some outputs' values.
@@ -81,7 +83,7 @@ impl Interpreter {
         let step = Arc::new(StepContext::new(1, Arc::new(Mailbox::default()), self.env.clone(), None));
         let mut inputs: Vec<Value> = inputs.into_iter().map(Value::Tensor).collect();
         let mut outputs = vec![Value::Empty; node.outputs.len()];
-        let BuiltKernel::Sync(kernel) = build_kernel(node, &self.device, &self.env)? else {
+        let BuiltKernel::Sync(kernel) = build_kernel(node, &self.device, &self.env, &self.functions)? else {
             return Err(unsupported!("'{}' may have to wait", node.name));
         };
         kernel.compute(&mut KernelContext::new(node, &self.device, &step, (0, 0), &mut inputs, &mut outputs))?;
@@ -137,19 +139,32 @@ impl Interpreter {
         if let Some(kernel) = self.kernels.lock().get(&node.name) {
             return Ok(kernel.clone());
         }
-        let kernel = build_kernel(node, &self.device, &self.env)?;
+        let kernel = build_kernel(node, &self.device, &self.env, &self.functions)?;
         self.kernels.lock().insert(node.name.clone(), kernel.clone());
         Ok(kernel)
     }
 }
 
-/// Makes a node's kernel.
-pub fn build_kernel(node: &Node, device: &Arc<dyn Device>, env: &Arc<dyn Env>) -> Result<BuiltKernel> {
-    let make = node.op.kernel.as_ref();
-    let make = make.ok_or_else(|| {
-        invalid!("No OpKernel was registered to support Op '{}' used by node '{}'", node.op.name, node.name)
-    })?;
-    make(&KernelBuild { node, device, env }).map_err(|e| e.context(format_args!("[[{{{{node {}}}}}]]", node.name)))
+/// Makes a node's kernel. A node of a function of the library calls that function.
+pub fn build_kernel(
+    node: &Node,
+    device: &Arc<dyn Device>,
+    env: &Arc<dyn Env>,
+    functions: &Arc<dyn Functions>,
+) -> Result<BuiltKernel> {
+    let Some(make) = node.op.kernel.as_ref() else {
+        if functions.contains(&node.op.name) {
+            let name = NameAttrList { name: node.op.name.clone(), attrs: node.attrs.clone() };
+            return Ok(BuiltKernel::new_async(Call(Function::new(name, functions.clone()))));
+        }
+        return Err(invalid!(
+            "No OpKernel was registered to support Op '{}' used by node '{}'",
+            node.op.name,
+            node.name
+        ));
+    };
+    make(&KernelBuild { node, device, env, functions })
+        .map_err(|e| e.context(format_args!("[[{{{{node {}}}}}]]", node.name)))
 }
 
 /// Where an op wants a value and a reference arrives, reads the variable.

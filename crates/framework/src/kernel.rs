@@ -1,9 +1,10 @@
 //! Kernels: what computes a node, and what it sees while computing.
 
 use crate::attr::FromAttr;
+use crate::call::{Function, Functions};
 use crate::device::Device;
 use crate::env::Env;
-use crate::graph::Node;
+use crate::graph::{NameAttrList, Node};
 use crate::resource::{Resource, Resources, Variable};
 use crate::step::StepContext;
 use linalg::parallel::Pool;
@@ -96,6 +97,8 @@ pub struct KernelBuild<'a> {
     pub device: &'a Arc<dyn Device>,
     /// Time and randomness.
     pub env: &'a Arc<dyn Env>,
+    /// The functions it may call.
+    pub functions: &'a Arc<dyn Functions>,
 }
 
 impl KernelBuild<'_> {
@@ -103,6 +106,17 @@ impl KernelBuild<'_> {
     /// definition lacks it.
     pub fn attr<T: FromAttr>(&self, name: &str) -> Result<T> {
         self.node.attr(name)
+    }
+
+    /// The function that an attribute of the node names.
+    pub fn function(&self, name: &str) -> Result<Function> {
+        Ok(Function::new(self.attr(name)?, self.functions.clone()))
+    }
+
+    /// The functions that an attribute of the node lists.
+    pub fn function_list(&self, name: &str) -> Result<Vec<Function>> {
+        let names: Vec<NameAttrList> = self.attr(name)?;
+        Ok(names.into_iter().map(|f| Function::new(f, self.functions.clone())).collect())
     }
 
     /// A type attribute of the node.

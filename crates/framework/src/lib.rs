@@ -3,6 +3,7 @@
 //! Nothing here touches files, sockets or threads, and nothing knows a particular op.
 
 pub mod attr;
+pub mod call;
 pub mod device;
 pub mod env;
 pub mod gradient;
@@ -19,6 +20,7 @@ pub mod step;
 pub mod typed;
 
 pub use attr::{Attr, Attrs, FromAttr};
+pub use call::{Callable, Function, Functions};
 pub use device::{CpuDevice, Device, DeviceName, DeviceSpec};
 pub use env::{Env, SystemEnv};
 pub use gradient::{Grad, GradValue, IndexedSlices, gated_gradients, gradients};

@@ -5,23 +5,23 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tensor::{Result, not_found};
 
-/// All ops by name.
-#[derive(Default)]
+/// All ops by name; a clone is the same list.
+#[derive(Clone, Default)]
 pub struct Registry {
-    ops: HashMap<String, Arc<Op>>,
+    ops: Arc<HashMap<String, Arc<Op>>>,
 }
 
 impl Registry {
     /// A registry of these ops. Two of one name are a mistake of ours.
     pub fn new(ops: impl IntoIterator<Item = Op>) -> Registry {
-        let mut registry = Registry::default();
+        let mut by_name = HashMap::new();
         for op in ops {
             let op = op.resolved();
             let name = op.name.clone();
-            let old = registry.ops.insert(name.clone(), Arc::new(op));
+            let old = by_name.insert(name.clone(), Arc::new(op));
             assert!(old.is_none(), "op {name} is defined twice");
         }
-        registry
+        Registry { ops: Arc::new(by_name) }
     }
 
     /// The op of this name.
@@ -41,6 +41,12 @@ impl Registry {
     /// All ops, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Op>> {
         self.ops.values()
+    }
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Registry of {} ops", self.ops.len())
     }
 }
 

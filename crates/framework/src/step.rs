@@ -1,12 +1,13 @@
 //! What belongs to one step, and is gone when it ends.
 
 use crate::env::Env;
-use crate::rendezvous::Rendezvous;
+use crate::kernel::BoxFuture;
+use crate::rendezvous::{Delivery, Rendezvous, RendezvousKey};
 use crate::resource::Resources;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tensor::Error;
+use tensor::{Error, Result, Tensor, exhausted, invalid};
 
 /// One run of a graph: its number, its meeting place, its own short-lived resources, and whether it goes on.
 pub struct StepContext {
@@ -15,11 +16,13 @@ pub struct StepContext {
     /// Where sends and receives of this step meet.
     pub rendezvous: Arc<dyn Rendezvous>,
     /// Resources that die with the step, such as tensor arrays.
-    pub resources: Resources,
+    pub resources: Arc<Resources>,
     /// Time and randomness.
     pub env: Arc<dyn Env>,
     /// Where times are noted when the step is traced.
     pub trace: Option<Arc<Trace>>,
+    /// The call of a function that this is, if it is one.
+    pub call: Option<CallFrame>,
     ended: AtomicBool,
     why: Mutex<Option<Error>>,
 }
@@ -30,12 +33,33 @@ impl StepContext {
         StepContext {
             id,
             rendezvous,
-            resources: Resources::new("step"),
+            resources: Arc::new(Resources::new("step")),
             env,
             trace,
+            call: None,
             ended: AtomicBool::new(false),
             why: Mutex::new(None),
         }
+    }
+
+    /// The call of a function within this step: it shares the step's resources, and ends on its own.
+    pub fn call(&self, arguments: Vec<Tensor>, results: usize) -> Result<StepContext> {
+        /// Deeper than any sound program: a function that calls itself for ever is an error, not an overflow.
+        const DEPTH_MAX: u32 = 64;
+        let depth = self.call.as_ref().map_or(0, |c| c.depth) + 1;
+        if depth > DEPTH_MAX {
+            return Err(exhausted!("functions call each other more than {DEPTH_MAX} deep"));
+        }
+        Ok(StepContext {
+            id: self.id,
+            rendezvous: Arc::new(OuterRendezvous(self.rendezvous.clone())),
+            resources: self.resources.clone(),
+            env: self.env.clone(),
+            trace: self.trace.clone(),
+            call: Some(CallFrame { arguments, results: Mutex::new(vec![None; results]), depth }),
+            ended: AtomicBool::new(false),
+            why: Mutex::new(None),
+        })
     }
 
     /// Whether the step was told to end; kernels that run for long look at this now and then.
@@ -61,6 +85,53 @@ impl StepContext {
     pub fn why_ended(&self) -> Option<Error> {
         self.why.lock().clone()
     }
+}
+
+/// What goes into a function and comes out of it.
+pub struct CallFrame {
+    arguments: Vec<Tensor>,
+    results: Mutex<Vec<Option<Tensor>>>,
+    depth: u32,
+}
+
+impl CallFrame {
+    /// An argument.
+    pub fn argument(&self, index: usize) -> Result<Tensor> {
+        let count = self.arguments.len();
+        self.arguments.get(index).cloned().ok_or_else(|| invalid!("argument {index} of a call with {count} arguments"))
+    }
+
+    /// Leaves a result.
+    pub fn set_result(&self, index: usize, value: Tensor) -> Result<()> {
+        let mut results = self.results.lock();
+        let count = results.len();
+        let place = results.get_mut(index);
+        *place.ok_or_else(|| invalid!("result {index} of a call with {count} results"))? = Some(value);
+        Ok(())
+    }
+
+    /// All results, once the call is over.
+    pub fn take_results(&self) -> Result<Vec<Tensor>> {
+        let results = std::mem::take(&mut *self.results.lock());
+        let values = results.into_iter().enumerate();
+        values.map(|(i, value)| value.ok_or_else(|| invalid!("Retval[{i}] does not have value"))).collect()
+    }
+}
+
+/// The caller's meeting place. A call that ends early does not end its caller.
+struct OuterRendezvous(Arc<dyn Rendezvous>);
+
+impl Rendezvous for OuterRendezvous {
+    fn send(&self, key: &RendezvousKey, value: Delivery) -> Result<()> {
+        self.0.send(key, value)
+    }
+    fn try_recv(&self, key: &RendezvousKey) -> Option<Result<Delivery>> {
+        self.0.try_recv(key)
+    }
+    fn recv(&self, key: &RendezvousKey) -> BoxFuture<Result<Delivery>> {
+        self.0.recv(key)
+    }
+    fn abort(&self, _: Error) {}
 }
 
 /// One node's times in a traced step, in microseconds of wall time.

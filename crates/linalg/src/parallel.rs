@@ -53,6 +53,11 @@ impl Pool {
         Pool { handle: None }
     }
 
+    /// Whether all work is done by whoever asks for it.
+    pub fn is_inline(&self) -> bool {
+        self.handle.is_none()
+    }
+
     /// How many threads a loop can use.
     pub fn threads(&self) -> usize {
         self.handle.as_ref().map_or(1, |handle| handle.threads)

@@ -9,6 +9,7 @@ use crate::support::runner::{self, Runner};
 use framework::gradient::GradValue;
 use framework::op::Differentiation;
 use framework::{Attr, NodeId, Output, Registry, Scope};
+use prost::Message;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,7 +30,7 @@ macro_rules! files {
 files! {
     accumulators array candidate_sampling cast control_flow conv conv_dilated lookup math_binary math_unary matmul nn parse_example
     pool queues random reductions resource_moves segments sparse state strided_slice strings_io summaries tensor_arrays
-    functions fused scans stateless_random training_dense training_sparse variant_moves
+    functions functional fused scans stateless_random training_dense training_sparse variant_moves
 }
 
 /// Ops whose floats must come out as they went in.
@@ -149,7 +150,8 @@ fn replay(file: &str) {
     let chosen = |case: &&Value| text(case, "name").contains(&only) && !is_mistaken(text(case, "name"));
     for case in json::cases(file).iter().filter(chosen) {
         let run = catch_unwind(AssertUnwindSafe(|| {
-            if case.get("graph").is_some() { graph_case(case) } else { node_case(case, &mut tally) }
+            let is_graph = case.get("graph").is_some() || case.get("graph_def").is_some();
+            if is_graph { graph_case(case) } else { node_case(case, &mut tally) }
         }));
         match run {
             Ok(Ok(Outcome::Passed)) => tally.passed += 1,
@@ -498,9 +500,14 @@ fn graph_case(case: &Value) -> Result<Outcome, String> {
     for (name, contents) in case["files"].as_object().into_iter().flatten() {
         std::fs::write(folder.path().join(name), json::string(contents)).map_err(|e| e.to_string())?;
     }
+    let message = match case.get("graph_def") {
+        Some(bytes) => Some(proto::GraphDef::decode(json::string(bytes)).map_err(|e| e.to_string())?),
+        None => None,
+    };
     let case: Value = serde_json::from_str(&case.to_string().replace("{TMP}", &folder.path().to_string_lossy()))
         .map_err(|e| e.to_string())?;
-    let graph = framework::graph::import::import(&graph_def(&case), &registry()).map_err(|e| e.to_string())?;
+    let message = message.unwrap_or_else(|| graph_def(&case));
+    let graph = framework::graph::import::import(&message, &registry()).map_err(|e| e.to_string())?;
     let find = |name: &str| graph.find_output(name).ok_or_else(|| format!("no output {name}"));
     let mut runner = runner::for_graphs();
     for (number, step) in list(&case, "steps").iter().enumerate() {

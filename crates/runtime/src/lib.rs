@@ -2,6 +2,7 @@
 
 mod block_on;
 pub mod executor;
+mod function;
 pub mod rendezvous;
 mod timer;
 

@@ -3,6 +3,7 @@
 use super::Node;
 use crate::attr::{Attr, Attrs};
 use crate::op::Op;
+use crate::registry::Registry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tensor::{DType, Result, dtype_from_proto, invalid};
@@ -37,6 +38,8 @@ impl NameAttrList {
 pub struct FunctionLibrary {
     message: Arc<proto::FunctionDefLibrary>,
     ops: BTreeMap<String, Arc<Op>>,
+    /// The ops that the functions' bodies are made of.
+    registry: Registry,
 }
 
 impl FunctionLibrary {
@@ -48,7 +51,16 @@ impl FunctionLibrary {
                 function.signature.as_ref().ok_or_else(|| invalid!("a function of the library has no signature"))?;
             ops.insert(signature.name.clone(), Arc::new(signature_op(signature)?));
         }
-        Ok(FunctionLibrary { message: Arc::new(message.clone()), ops })
+        Ok(FunctionLibrary { message: Arc::new(message.clone()), ops, registry: Registry::default() })
+    }
+
+    /// Says which ops the functions' bodies are made of: what [`instantiate`](Self::instantiate) looks them up in.
+    pub fn set_registry(&mut self, registry: &Registry) {
+        self.registry = registry.clone();
+    }
+
+    pub(super) fn registry(&self) -> &Registry {
+        &self.registry
     }
 
     /// To its message.
@@ -96,7 +108,8 @@ impl FunctionLibrary {
             ..(*self.message).clone()
         };
         let ops = self.ops.iter().filter(|(name, _)| wanted.contains(*name));
-        FunctionLibrary { message: Arc::new(message), ops: ops.map(|(k, v)| (k.clone(), v.clone())).collect() }
+        let ops = ops.map(|(k, v)| (k.clone(), v.clone())).collect();
+        FunctionLibrary { message: Arc::new(message), ops, registry: self.registry.clone() }
     }
 
     /// Adds another library's functions; one of the same name must be the same.

@@ -20,6 +20,7 @@ pub fn extend(graph: &mut Graph, message: &proto::GraphDef, registry: &Registry)
     let mut library = graph.library.clone();
     if let Some(more) = &message.library {
         library.extend(&FunctionLibrary::from_proto(more)?)?;
+        library.set_registry(registry);
     }
     let pending = read_nodes(graph, message, registry, &library)?;
     let order = resolve_order(graph, &pending)?;

@@ -7,6 +7,7 @@ pub mod export;
 mod frames;
 mod function;
 pub mod import;
+mod instantiate;
 pub mod text;
 mod types;
 

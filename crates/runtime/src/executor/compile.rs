@@ -1,8 +1,9 @@
 //! From a graph to a plan: kernels made, edges turned into slot numbers, frames found.
 
+use crate::function::LibraryFunctions;
 use framework::graph::sources;
 use framework::interpret::build_kernel;
-use framework::{Attrs, BuiltKernel, ControlFlow, Device, Env, Graph, Node, NodeId};
+use framework::{Attrs, BuiltKernel, ControlFlow, Device, Env, Functions, Graph, Node, NodeId};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,17 +31,23 @@ impl Kept {
 
 impl KernelCache {
     /// The kernel of a node: kept if the op is stateful, fresh otherwise.
-    fn get(&self, node: &Node, device: &Arc<dyn Device>, env: &Arc<dyn Env>) -> Result<BuiltKernel> {
+    fn get(
+        &self,
+        node: &Node,
+        device: &Arc<dyn Device>,
+        env: &Arc<dyn Env>,
+        functions: &Arc<dyn Functions>,
+    ) -> Result<BuiltKernel> {
         let keeps = node.op.is_stateful || node.op.has_reference_output();
         if !keeps {
-            return build_kernel(node, device, env);
+            return build_kernel(node, device, env, functions);
         }
         if let Some(kept) = self.kernels.lock().get(&node.name)
             && kept.fits(node)
         {
             return Ok(kept.kernel.clone());
         }
-        let kernel = build_kernel(node, device, env)?;
+        let kernel = build_kernel(node, device, env, functions)?;
         let mut kernels = self.kernels.lock();
         let made = || Kept { op: node.op.name.clone(), attrs: node.attrs.clone(), kernel: kernel.clone() };
         let kept = kernels.entry(node.name.clone()).or_insert_with(made);
@@ -154,12 +161,16 @@ impl Plan {
         kernels: &KernelCache,
     ) -> Result<Plan> {
         let order = graph.in_topological_order()?;
+        let library = graph.library.clone();
+        let functions: Arc<dyn Functions> =
+            Arc::new(LibraryFunctions { library, device: device.clone(), env: env.clone() });
         let (node_frames, mut frames) = find_frames(graph, &order)?;
         let mut nodes: Vec<PlanNode> = Vec::with_capacity(graph.len());
         for (id, node) in graph.nodes() {
             let (runs_in, leads_to) = node_frames[id.index()];
             let frame = &mut frames[runs_in as usize];
-            let planned = plan_node(graph, node, runs_in, leads_to, frame, || kernels.get(node, device, env))?;
+            let planned =
+                plan_node(graph, node, runs_in, leads_to, frame, || kernels.get(node, device, env, &functions))?;
             frame.counters.push(planned.start);
             frame.num_slots += planned.num_inputs;
             nodes.push(planned);

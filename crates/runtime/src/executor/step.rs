@@ -515,9 +515,12 @@ const AGAIN: u8 = 2;
 impl Waiting {
     /// Polls until the result is there or nothing moves. The result comes once, with the duty to give back the token.
     fn advance(self: &Arc<Self>) -> Option<Result<Outputs>> {
+        /// A future that wakes itself this often goes on elsewhere: whoever polls the step may have a deadline.
+        const TURNS_MAX: u32 = 4;
         let waker = Waker::from(self.clone());
         let mut context = Context::from_waker(&waker);
-        loop {
+        let pool = self.step.plan.device.pool();
+        for turn in 1.. {
             {
                 let mut future = self.future.lock();
                 let pending = future.as_mut()?;
@@ -538,7 +541,13 @@ impl Waiting {
                 return None;
             }
             self.state.store(RUNNING, Ordering::Release);
+            if turn >= TURNS_MAX && !pool.is_inline() {
+                let task = self.clone();
+                pool.spawn(Box::new(move || task.resume()));
+                break;
+            }
         }
+        None
     }
 
     /// Goes on with the step after the wait is over.
