@@ -31,10 +31,10 @@ fn run(graph: proto::GraphDef, node: String, has_output: bool) {
     let master = CLUSTER.get_or_init(new).master();
     let deadline = || Some(Instant::now() + PATIENCE);
     let config = proto::ConfigProto { allow_soft_placement: true, ..Default::default() };
-    let Ok(Ok(session)) = runtime::block_on(master.create_session(graph, config), deadline()) else { return };
+    let Ok(Ok(session)) = runtime::block_on(master.create_session(proto::CreateSessionRequest { graph_def: Some(graph), config: Some(config), ..Default::default() }), deadline()) else { return };
     let (fetches, targets) = if has_output { (vec![node], vec![]) } else { (vec![], vec![node]) };
     let step = RunStep { session, fetches, targets, ..RunStep::default() };
     let _ = runtime::block_on(master.run_step(step), deadline());
-    let reset = runtime::block_on(master.reset(vec![]), deadline());
+    let reset = runtime::block_on(master.reset(vec![], vec![]), deadline());
     reset.expect("a reset does not wait").expect("a reset does not fail");
 }

@@ -89,8 +89,12 @@ impl Session {
         let target = target.as_ref();
         let cluster = if target.is_empty() { Arc::new(server::new_cluster()) } else { server::find(target)? };
         let (message, nodes) = graph.scope().with_graph(|g| (export::export(g), g.len()));
-        let config = config(&options);
-        let handle = wait(cluster.master().create_session(message, config), options.operation_timeout)?;
+        let request = proto::CreateSessionRequest {
+            graph_def: Some(message),
+            config: Some(config(&options)),
+            target: target.to_string(),
+        };
+        let handle = wait(cluster.master().create_session(request), options.operation_timeout)?;
         let sent = Mutex::new(Sent { nodes, version: 0 });
         Ok(Session { graph: graph.clone(), cluster, handle, sent, options })
     }
@@ -147,7 +151,7 @@ impl Session {
     /// The devices this session can use.
     pub fn list_devices(&self) -> Result<Vec<String>> {
         let devices = wait(self.cluster.master().list_devices(self.handle.clone()), self.options.operation_timeout)?;
-        Ok(devices.into_iter().map(|d| d.name).collect())
+        Ok(devices.local.into_iter().chain(devices.remote).map(|d| d.name).collect())
     }
 
     fn request(&self) -> Result<RunStep> {

@@ -1,7 +1,7 @@
 //! What a master and a worker can be asked. Each is implemented by the thing itself and by a stub that asks a remote
 //! one; messages that carry tensors are plain structs, so a call within a process copies nothing.
 
-use framework::{Graph, RendezvousKey};
+use framework::{Delivery, Graph, RendezvousKey};
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Instant;
@@ -32,7 +32,7 @@ pub struct RunStep {
     pub partial_run: String,
 }
 
-/// The answer to [`RunStep`].
+/// The answer to [`RunStep`], and to a callable's run.
 #[derive(Debug, Default)]
 pub struct RunStepReply {
     /// The fetched values, in the order they were asked for.
@@ -41,10 +41,21 @@ pub struct RunStepReply {
     pub metadata: proto::RunMetadata,
 }
 
+/// A graph for a task to keep, and execute when told.
+#[derive(Clone, Debug, Default)]
+pub struct RegisterGraph {
+    /// The session; empty for the one that all masters share who never made one.
+    pub session: SessionHandle,
+    /// The nodes, each with a complete device name of this task.
+    pub graph: Graph,
+    /// The session's options.
+    pub config: proto::ConfigProto,
+}
+
 /// One task's part of a step.
 #[derive(Clone, Debug, Default)]
 pub struct RunGraph {
-    /// The session.
+    /// The session; empty for the one that all masters share who never made one.
     pub session: SessionHandle,
     /// The registered graph.
     pub graph: GraphHandle,
@@ -56,6 +67,8 @@ pub struct RunGraph {
     pub recv: Vec<RendezvousKey>,
     /// Whether to note each node's times.
     pub trace: bool,
+    /// Whether to return the graphs as they are executed.
+    pub want_graphs: bool,
     /// When to end the step if it is still under way.
     pub deadline: Option<Instant>,
     /// Whether more feeds and fetches of the same step follow.
@@ -78,28 +91,47 @@ pub struct RunGraphReply {
     pub recv: Vec<Tensor>,
     /// Each node's times, where asked for.
     pub step_stats: proto::StepStats,
+    /// The graphs as executed, one for each device, where asked for.
+    pub graphs: Vec<proto::GraphDef>,
+}
+
+/// The devices a master knows.
+#[derive(Debug, Default)]
+pub struct DeviceList {
+    /// Those a session may use, or the master's own.
+    pub local: Vec<proto::DeviceAttributes>,
+    /// Those of other tasks, when no session was named.
+    pub remote: Vec<proto::DeviceAttributes>,
 }
 
 /// What a worker can be asked.
 pub trait WorkerInterface: Send + Sync {
+    /// The devices of this task. What the request says of the cluster must agree with what this task knows.
+    fn get_status(&self, request: proto::GetStatusRequest) -> Call<'_, Vec<proto::DeviceAttributes>>;
     /// Opens a session's share on this task.
-    fn create_worker_session(&self, session: SessionHandle) -> Call<'_, ()>;
+    fn create_worker_session(&self, request: proto::CreateWorkerSessionRequest) -> Call<'_, ()>;
     /// Drops a session's share on this task.
     fn delete_worker_session(&self, session: SessionHandle) -> Call<'_, ()>;
     /// Compiles a graph for many steps.
-    fn register_graph(&self, session: SessionHandle, graph: Graph) -> Call<'_, GraphHandle>;
+    fn register_graph(&self, request: RegisterGraph) -> Call<'_, GraphHandle>;
+    /// Forgets a graph.
+    fn deregister_graph(&self, session: SessionHandle, graph: GraphHandle) -> Call<'_, ()>;
     /// Executes a registered graph for one step.
     fn run_graph(&self, request: RunGraph) -> Call<'_, RunGraphReply>;
+    /// Hands over a value that this task sends in a step, waiting until it is there.
+    fn recv_tensor(&self, step: i64, key: RendezvousKey) -> Call<'_, Delivery>;
     /// Forgets a step.
     fn cleanup_graph(&self, step: i64) -> Call<'_, ()>;
     /// Clears resource containers; none named means the default one.
     fn cleanup_all(&self, containers: Vec<String>) -> Call<'_, ()>;
+    /// Starts, stops, or reads the record of tensors this task fetched.
+    fn logging(&self, request: proto::LoggingRequest) -> Call<'_, proto::LoggingResponse>;
 }
 
 /// What a master can be asked.
 pub trait MasterInterface: Send + Sync {
-    /// Opens a session on a graph.
-    fn create_session(&self, graph: proto::GraphDef, config: proto::ConfigProto) -> Call<'_, SessionHandle>;
+    /// Opens a session on a graph. The target is what the client calls this master.
+    fn create_session(&self, request: proto::CreateSessionRequest) -> Call<'_, SessionHandle>;
     /// Adds nodes to a session's graph, if it still has the version the client knows; the new version.
     fn extend_session(&self, session: SessionHandle, graph: proto::GraphDef, version: i64) -> Call<'_, i64>;
     /// Runs one step.
@@ -112,10 +144,16 @@ pub trait MasterInterface: Send + Sync {
         fetches: Vec<String>,
         targets: Vec<String>,
     ) -> Call<'_, String>;
+    /// Prepares a run whose feeds and fetches are known by position; its handle.
+    fn make_callable(&self, session: SessionHandle, options: proto::CallableOptions) -> Call<'_, i64>;
+    /// Runs a callable: feeds in the order it declares them, fetches likewise.
+    fn run_callable(&self, session: SessionHandle, callable: i64, feeds: Vec<Tensor>) -> Call<'_, RunStepReply>;
+    /// Forgets a callable.
+    fn release_callable(&self, session: SessionHandle, callable: i64) -> Call<'_, ()>;
     /// Closes a session; running steps end.
     fn close_session(&self, session: SessionHandle) -> Call<'_, ()>;
-    /// The devices a session sees.
-    fn list_devices(&self, session: SessionHandle) -> Call<'_, Vec<proto::DeviceAttributes>>;
-    /// Drops all sessions and clears containers.
-    fn reset(&self, containers: Vec<String>) -> Call<'_, ()>;
+    /// The devices a session sees; with an empty handle, those of the cluster.
+    fn list_devices(&self, session: SessionHandle) -> Call<'_, DeviceList>;
+    /// Drops all sessions and clears containers on the tasks that the filters select.
+    fn reset(&self, containers: Vec<String>, device_filters: Vec<String>) -> Call<'_, ()>;
 }

@@ -1,6 +1,8 @@
-//! A one-task cluster joined in memory, seen through the master's interface.
+//! Clusters joined in memory, seen through the master's interface.
 
 mod bad_input;
+mod clusters;
+mod memory;
 mod sessions;
 mod steps;
 mod support;

@@ -94,7 +94,7 @@ fn a_closed_session_is_gone() {
 fn the_devices_are_listed() {
     let session = Session::open("a = NoOp");
     for handle in [session.handle.clone(), String::new()] {
-        let devices = wait(session.cluster.master().list_devices(handle)).unwrap();
+        let devices = wait(session.cluster.master().list_devices(handle)).unwrap().local;
         let names: Vec<&str> = devices.iter().map(|d| d.name.as_str()).collect();
         assert_eq!(names, ["/job:localhost/replica:0/task:0/device:CPU:0"]);
         assert_eq!(devices[0].device_type, "CPU");
@@ -140,7 +140,7 @@ fn a_reset_ends_all_sessions_and_clears_the_default_container() {
     let cluster = cluster();
     let session = Session::on(&cluster, graph(VARIABLES)).unwrap();
     session.target(&["set_v", "set_w"]).unwrap();
-    wait(cluster.master().reset(vec![])).unwrap();
+    wait(cluster.master().reset(vec![], vec![])).unwrap();
     assert_error(session.run(&[], &["v"]), Aborted, &["is not found"]);
     let again = Session::on(&cluster, graph(VARIABLES)).unwrap();
     assert_error(again.run(&[], &["v"]), FailedPrecondition, &["uninitialized value v"]);
@@ -158,9 +158,9 @@ fn a_reset_leaves_other_containers_alone() {
         set = Assign(v, three)
     ";
     Session::on(&cluster, graph(kept)).unwrap().target(&["set"]).unwrap();
-    wait(cluster.master().reset(vec![])).unwrap();
+    wait(cluster.master().reset(vec![], vec![])).unwrap();
     assert_eq!(Session::on(&cluster, graph(kept)).unwrap().value("v"), Tensor::from(3.0f32));
-    wait(cluster.master().reset(vec!["kept".into()])).unwrap();
+    wait(cluster.master().reset(vec!["kept".into()], vec![])).unwrap();
     let again = Session::on(&cluster, graph(kept)).unwrap();
     assert_error(again.run(&[], &["v"]), FailedPrecondition, &["uninitialized value v"]);
 }

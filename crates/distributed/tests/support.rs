@@ -72,7 +72,11 @@ impl Session {
     }
 
     pub fn on(cluster: &Arc<LocalCluster>, graph: proto::GraphDef) -> Result<Session> {
-        let handle = wait(cluster.master().create_session(graph, proto::ConfigProto::default()))?;
+        let handle = wait(
+            cluster
+                .master()
+                .create_session(proto::CreateSessionRequest { graph_def: Some(graph), ..Default::default() }),
+        )?;
         Ok(Session { cluster: cluster.clone(), handle })
     }
 

@@ -94,7 +94,7 @@ fn a_reset_ends_a_run_that_waits() {
     std::thread::scope(|scope| {
         let run = scope.spawn(|| waiting.run(&[], &["tell_and_get"]));
         other.value("told");
-        wait(cluster.master().reset(vec![])).unwrap();
+        wait(cluster.master().reset(vec![], vec![])).unwrap();
         assert_error(run.join().unwrap(), Cancelled, &[]);
     });
 }

@@ -1,9 +1,10 @@
 //! Where the two ends of a cut edge meet.
 
+use crate::device::DeviceName;
 use crate::kernel::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
-use tensor::{Error, Result, Tensor};
+use tensor::{Error, Result, Tensor, invalid};
 
 /// Names one value at the rendezvous of a step:
 /// `src_device;incarnation in hex;dst_device;edge;frame:iteration`, byte for byte the same on both sides.
@@ -30,6 +31,42 @@ impl RendezvousKey {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Job and number of the task that sends: what decides whether a value is here or must be fetched.
+    pub fn source_task(&self) -> Option<(&str, u32)> {
+        let (job, rest) = self.0.strip_prefix("/job:")?.split_once("/replica:0/task:")?;
+        let (task, _) = rest.split_once('/')?;
+        Some((job, task.parse().ok()?))
+    }
+
+    /// The parts of a key from outside, checked.
+    pub fn parse(&self) -> Result<KeyParts<'_>> {
+        self.try_parse().ok_or_else(|| invalid!("Invalid  rendezvous key: {self}"))
+    }
+
+    fn try_parse(&self) -> Option<KeyParts<'_>> {
+        let mut parts = self.0.split(';');
+        let (source, incarnation, target) = (parts.next()?, parts.next()?, parts.next()?);
+        let (edge, frame) = (parts.next()?, parts.next()?);
+        if parts.next().is_some() || edge.is_empty() || frame.is_empty() {
+            return None;
+        }
+        let incarnation = u64::from_str_radix(incarnation, 16).ok()?;
+        Some(KeyParts { source: source.parse().ok()?, incarnation, target: target.parse().ok()?, edge })
+    }
+}
+
+/// What a key says.
+#[derive(Debug)]
+pub struct KeyParts<'a> {
+    /// The device that sends.
+    pub source: DeviceName,
+    /// Its incarnation: a restarted device has another one.
+    pub incarnation: u64,
+    /// The device that receives.
+    pub target: DeviceName,
+    /// The name of the edge.
+    pub edge: &'a str,
 }
 
 impl fmt::Display for RendezvousKey {
@@ -57,4 +94,25 @@ pub trait Rendezvous: Send + Sync {
     fn recv(&self, key: &RendezvousKey) -> BoxFuture<Result<Delivery>>;
     /// Ends the step: whoever waits or comes later gets this error.
     fn abort(&self, why: Error);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_from_outside_are_checked() {
+        let (a, b) = ("/job:ps/replica:0/task:3/device:CPU:0", "/job:worker/replica:0/task:0/device:CPU:1");
+        let key = RendezvousKey::new(a, 0xfeed, b, "edge_6_d");
+        assert_eq!(key.as_str(), format!("{a};000000000000feed;{b};edge_6_d;0:0"));
+        assert_eq!(key.source_task(), Some(("ps", 3)));
+        let parts = key.parse().unwrap();
+        assert_eq!((parts.source.to_string(), parts.incarnation, parts.edge), (a.to_string(), 0xfeed, "edge_6_d"));
+        for wrong in
+            ["", "a;b", &format!("{a};zz;{b};e;0:0"), &format!("{a};1;{b};;0:0"), &format!("{a};1;{b};e;0:0;x")]
+        {
+            let message = RendezvousKey::from_text(wrong).parse().unwrap_err().message;
+            assert_eq!(message, format!("Invalid  rendezvous key: {wrong}"));
+        }
+    }
 }

@@ -3331,8 +3331,15 @@ pub struct StatusProto {
         ::prost::bytes::Bytes,
     >,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct GetStatusRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GetStatusRequest {
+    /// Ours: who is asked, and the cluster as the asker knows it, so that tasks that were started with different
+    /// definitions find out. Peers that do not know these fields skip them.
+    #[prost(string, tag = "1000")]
+    pub task: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "1001")]
+    pub cluster: ::core::option::Option<ClusterDef>,
+}
 /// The task is alive and has these devices.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetStatusResponse {

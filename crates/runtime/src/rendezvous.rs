@@ -156,30 +156,98 @@ fn remove_waiter(state: &mut State, key: &RendezvousKey, id: u64) {
     }
 }
 
-/// The meeting places of all steps of a process. Whoever comes first, a step or a peer asking for its values, makes
-/// the place.
+/// The meeting places of all steps of a task. Whoever comes first, a step or a peer asking for its values, makes the
+/// place.
 #[derive(Default)]
 pub struct StepTable {
-    steps: Mutex<HashMap<i64, LocalRendezvous>>,
+    state: Mutex<Table>,
 }
 
+#[derive(Default)]
+struct Table {
+    steps: HashMap<i64, Entry>,
+    /// Steps that ended lately: a peer that asks for their values asks in vain.
+    ended: VecDeque<i64>,
+}
+
+#[derive(Default)]
+struct Entry {
+    rendezvous: LocalRendezvous,
+    /// The session whose step this is, once the step has started here.
+    session: Option<Arc<str>>,
+}
+
+impl Table {
+    fn take(&mut self, step: i64) -> Option<Entry> {
+        if self.ended.len() == ENDED_MAX {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(step);
+        self.steps.remove(&step)
+    }
+}
+
+/// How many ended steps are remembered.
+const ENDED_MAX: usize = 1024;
+
 impl StepTable {
-    /// The meeting place of a step, made now if nobody asked before.
-    pub fn get(&self, step: i64) -> LocalRendezvous {
-        self.steps.lock().entry(step).or_default().clone()
+    /// The meeting place of a step that starts here.
+    pub fn start(&self, step: i64, session: &Arc<str>) -> LocalRendezvous {
+        let mut table = self.state.lock();
+        let entry = table.steps.entry(step).or_default();
+        if entry.session.is_none() {
+            entry.session = Some(session.clone());
+        }
+        entry.rendezvous.clone()
+    }
+
+    /// Takes a value of a step for a peer, waiting for it; the step may be yet to start.
+    pub async fn recv(&self, step: i64, key: &RendezvousKey) -> Result<Delivery> {
+        let rendezvous = {
+            let mut table = self.state.lock();
+            if table.ended.contains(&step) {
+                return Err(tensor::aborted!("Step {step} has ended, nobody sends {key} any more").into_derived());
+            }
+            table.steps.entry(step).or_default().rendezvous.clone()
+        };
+        let _forget = ForgetIfIdle { table: self, step };
+        rendezvous.recv(key).await
     }
 
     /// Forgets a step; whoever still waits there is told.
     pub fn remove(&self, step: i64) {
-        let removed = self.steps.lock().remove(&step);
-        if let Some(rendezvous) = removed {
-            rendezvous.abort(tensor::aborted!("Cleanup {step}"));
+        let removed = self.state.lock().take(step);
+        if let Some(entry) = removed {
+            entry.rendezvous.abort(tensor::aborted!("Cleanup {step}"));
         }
+    }
+
+    /// Forgets the steps of a session.
+    pub fn remove_session(&self, session: &str) {
+        let is_of = |e: &Entry| e.session.as_deref() == Some(session);
+        let steps: Vec<i64> = self.state.lock().steps.iter().filter(|(_, e)| is_of(e)).map(|(step, _)| *step).collect();
+        steps.into_iter().for_each(|step| self.remove(step));
     }
 
     /// The steps that have a meeting place.
     pub fn steps(&self) -> Vec<i64> {
-        self.steps.lock().keys().copied().collect()
+        self.state.lock().steps.keys().copied().collect()
+    }
+}
+
+/// A peer that gave up waiting for a step that never started leaves nothing behind.
+struct ForgetIfIdle<'a> {
+    table: &'a StepTable,
+    step: i64,
+}
+
+impl Drop for ForgetIfIdle<'_> {
+    fn drop(&mut self) {
+        let mut table = self.table.state.lock();
+        let is_idle = |e: &Entry| e.session.is_none() && e.rendezvous.state.lock().table.is_empty();
+        if table.steps.get(&self.step).is_some_and(is_idle) {
+            table.steps.remove(&self.step);
+        }
     }
 }
 
@@ -221,10 +289,29 @@ mod tests {
     #[test]
     fn an_abort_reaches_all() {
         let table = StepTable::default();
-        let rendezvous = table.get(7);
+        let rendezvous = table.start(7, &"session".into());
         let waiting = rendezvous.recv(&key("x"));
         table.remove(7);
         assert_eq!(block_on(waiting, None).unwrap().unwrap_err().code, tensor::Code::Aborted);
         assert!(rendezvous.send(&key("x"), Delivery::Dead).is_err());
+        let late = block_on(table.recv(7, &key("x")), None).unwrap().unwrap_err();
+        assert_eq!(late.code, tensor::Code::Aborted, "nobody waits for a step that has ended");
+    }
+
+    #[test]
+    fn a_peer_may_come_before_the_step_and_may_give_up() {
+        let table = StepTable::default();
+        let name = key("x");
+        let mut gone = Box::pin(table.recv(7, &name));
+        assert!(gone.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert_eq!(table.steps(), [7]);
+        drop(gone);
+        assert!(table.steps().is_empty(), "it leaves nothing behind");
+        let mut early = Box::pin(table.recv(7, &name));
+        assert!(early.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        table.start(7, &"session".into()).send(&name, Delivery::Dead).unwrap();
+        assert!(matches!(block_on(early, None).unwrap().unwrap(), Delivery::Dead));
+        table.remove_session("session");
+        assert!(table.steps().is_empty());
     }
 }

@@ -1,44 +1,121 @@
-//! The plan of one signature: pruned, optimised, registered with the worker.
+//! The plan of one signature: pruned, optimised, cut into one part for each task, and registered there.
 
-use super::Shared;
-use crate::interface::GraphHandle;
-use framework::RendezvousKey;
+use super::members::Members;
+use super::session::MasterSession;
+use crate::cluster::TaskName;
+use crate::interface::{GraphHandle, RegisterGraph, RunGraph, WorkerInterface};
+use framework::{Device, DeviceName, RendezvousKey};
+use futures_util::future::try_join_all;
+use plan::partition::partition;
 use plan::prune::Feed;
-use plan::{PlacedGraph, RunSignature, optimize, optimize_for_device, prune};
+use plan::{ClientEnd, PlacedGraph, RunSignature, optimize, prune};
 use std::collections::HashMap;
-use tensor::{Result, Tensor, invalid, not_found};
+use std::sync::Arc;
+use tensor::{Error, Result, Tensor, internal, invalid, not_found};
 
 /// Made once for a signature, read by every step of it.
 pub(super) struct ClientGraph {
-    pub(super) graph: GraphHandle,
-    feeds: HashMap<String, (RendezvousKey, Feed)>,
-    fetches: HashMap<String, RendezvousKey>,
+    /// One for each task; the master's own is last, so that the others are under way while it runs.
+    pub(super) parts: Vec<PlannedPart>,
+    feeds: HashMap<String, (End, Feed)>,
+    fetches: HashMap<String, End>,
+}
+
+/// What one task does.
+pub(super) struct PlannedPart {
+    pub(super) task: TaskName,
+    pub(super) is_own: bool,
+    pub(super) worker: Arc<dyn WorkerInterface>,
+    graph: GraphHandle,
+}
+
+/// Where a fed value goes in, or a fetched one comes out.
+struct End {
+    part: usize,
+    key: RendezvousKey,
+}
+
+/// One step, cut up: what each part is asked, and where each fetch is found in the answers.
+pub(super) struct CutStep {
+    pub(super) runs: Vec<RunGraph>,
+    places: Vec<(usize, usize)>,
 }
 
 impl ClientGraph {
     pub(super) async fn make(
-        shared: &Shared,
-        session: &str,
+        session: &MasterSession,
         placed: &PlacedGraph,
         signature: &RunSignature,
-        optimized: bool,
     ) -> Result<ClientGraph> {
-        let pruned = prune(placed, signature, &shared.client, &shared.registry)?;
-        let graph = if optimized {
-            let graph = optimize(pruned.graph, &shared.interpreter, &shared.registry)?;
-            optimize_for_device(graph, &shared.registry)?
-        } else {
-            pruned.graph
+        let (shared, members) = (&session.shared, &session.members);
+        let client = client_end(session)?;
+        let pruned = prune(placed, signature, &client, &shared.registry)?;
+        let graph = match session.optimizer_is_off() {
+            true => pruned.graph,
+            false => optimize(pruned.graph, &shared.interpreter, &shared.registry)?,
         };
-        let graph = shared.worker.register_graph(session.to_string(), graph).await?;
-        let feeds = pruned.feeds.into_iter().map(|f| (f.name.clone(), (shared.client.key(&f.name), f))).collect();
-        let fetches = signature.fetches.iter().map(|name| (name.clone(), shared.client.key(name))).collect();
-        Ok(ClientGraph { graph, feeds, fetches })
+        let group = |device: &DeviceName| TaskName::of(device).to_string();
+        let incarnation = |device: &DeviceName| members.incarnation(device);
+        let cut = partition(&graph, &shared.registry, &group, &incarnation, &mut session.edge_names.lock())?;
+        let own = members.peers.own().to_string();
+        let (mine, others): (Vec<_>, Vec<_>) = cut.into_iter().partition(|part| part.name == own);
+        let calls = others.into_iter().chain(mine).map(|part| async move {
+            let task: TaskName = part.name.parse()?;
+            let worker = members.worker(&task)?;
+            let request =
+                RegisterGraph { session: session.handle.clone(), graph: part.graph, config: session.config().clone() };
+            let graph = worker.register_graph(request).await.map_err(|e| from_task(&task, members, e))?;
+            Ok::<_, Error>(PlannedPart { is_own: task == *members.peers.own(), task, worker, graph })
+        });
+        let parts = try_join_all(calls).await?;
+        let end = |name: &str| {
+            let task: TaskName = TaskName::of(&client.device.parse()?);
+            let part = parts.iter().position(|p| p.task == task);
+            let part = part.ok_or_else(|| internal!("'{name}' is fed or fetched at {task}, which has no part"))?;
+            Ok::<_, Error>(End { part, key: client.key(name) })
+        };
+        let feeds = pruned.feeds.into_iter().map(|f| Ok((f.name.clone(), (end(&f.name)?, f))));
+        let feeds = feeds.collect::<Result<_>>()?;
+        let fetches = signature.fetches.iter().map(|name| Ok((name.clone(), end(name)?)));
+        let fetches = fetches.collect::<Result<_>>()?;
+        Ok(ClientGraph { parts, feeds, fetches })
+    }
+
+    /// What each part is asked in one step: a fetch named twice is received once.
+    pub(super) fn cut(
+        &self,
+        session: &str,
+        step: i64,
+        feeds: Vec<(String, Tensor)>,
+        fetches: &[String],
+    ) -> Result<CutStep> {
+        let run = |part: &PlannedPart| RunGraph {
+            session: session.to_string(),
+            graph: part.graph.clone(),
+            step,
+            ..RunGraph::default()
+        };
+        let mut runs: Vec<RunGraph> = self.parts.iter().map(run).collect();
+        for (name, value) in feeds {
+            let end = self.feed(&name, &value)?;
+            runs[end.part].send.push((end.key.clone(), value));
+        }
+        let mut places = Vec::with_capacity(fetches.len());
+        for name in fetches {
+            let end = self.fetches.get(name).ok_or_else(|| not_found!("FetchOutputs node {name}: not found"))?;
+            let recv = &mut runs[end.part].recv;
+            let place = recv.iter().position(|key| *key == end.key).unwrap_or_else(|| {
+                recv.push(end.key.clone());
+                recv.len() - 1
+            });
+            places.push((end.part, place));
+        }
+        Ok(CutStep { runs, places })
     }
 
     /// Where a fed value goes, after checking that it fits.
-    pub(super) fn feed(&self, name: &str, value: &Tensor) -> Result<RendezvousKey> {
-        let (key, feed) =
+    fn feed(&self, name: &str, value: &Tensor) -> Result<&End> {
+        let (end, feed) =
             self.feeds.get(name).ok_or_else(|| not_found!("FeedInputs: unable to find feed output {name}"))?;
         if value.dtype() != feed.dtype {
             return Err(invalid!("'{name}' was fed a tensor of {}, it takes {}", value.dtype(), feed.dtype));
@@ -50,16 +127,53 @@ impl ClientGraph {
                 feed.shape
             ));
         }
-        Ok(key.clone())
-    }
-
-    /// Where a fetched value is found.
-    pub(super) fn fetch(&self, name: &str) -> Result<RendezvousKey> {
-        self.fetches.get(name).cloned().ok_or_else(|| not_found!("FetchOutputs node {name}: not found"))
+        Ok(end)
     }
 
     /// How many feeds and fetches there are in all.
     pub(super) fn num_ends(&self) -> usize {
         self.feeds.len() + self.fetches.len()
     }
+
+    /// Tells every task that a step is over. Nobody waits for that.
+    pub(super) fn clean_up(&self, members: &Members, step: i64) {
+        for part in &self.parts {
+            if part.is_own {
+                // Done when it returns: there is nothing to wait for.
+                drop(part.worker.cleanup_graph(step));
+                continue;
+            }
+            let (worker, task) = (part.worker.clone(), part.task.clone());
+            members.peers.network().spawn(Box::pin(async move {
+                if let Err(e) = worker.cleanup_graph(step).await {
+                    tracing::debug!(%task, step, "cleaning up: {e}");
+                }
+            }));
+        }
+    }
+}
+
+impl CutStep {
+    /// The fetched values, in the order they were asked for.
+    pub(super) fn gather(&self, received: &[Vec<Tensor>]) -> Result<Vec<Tensor>> {
+        let value = |&(part, place): &(usize, usize)| received.get(part)?.get(place).cloned();
+        let values = self.places.iter().map(value).collect::<Option<Vec<_>>>();
+        values.ok_or_else(|| internal!("a task answered with fewer values than it was asked for"))
+    }
+}
+
+/// The device that feeds and fetches pass through: the first of the master's task, as the session calls it.
+fn client_end(session: &MasterSession) -> Result<ClientEnd> {
+    let device: &Arc<dyn Device> = &session.shared.worker.devices()[0];
+    let own = session.members.peers.own();
+    let name = DeviceName { job: own.job.clone(), task: own.index, ..device.name().clone() };
+    Ok(ClientEnd { device: name.to_string(), incarnation: device.incarnation() })
+}
+
+/// A failure of another task says which one it was.
+pub(super) fn from_task(task: &TaskName, members: &Members, e: Error) -> Error {
+    if task == members.peers.own() {
+        return e;
+    }
+    Error { message: format!("From {task}:\n{}", e.message), ..e }
 }

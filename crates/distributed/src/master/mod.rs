@@ -1,19 +1,29 @@
 //! The master: a session's target. It keeps the sessions' graphs, plans each new run and asks workers to execute it.
 
+mod callable;
 mod client_graph;
 mod closing;
+mod members;
 mod session;
 mod step;
 
-use crate::interface::{Call, MasterInterface, RunStep, RunStepReply, SessionHandle, WorkerInterface};
+use crate::cluster::{Peers, TaskName};
+use crate::interface::{Call, DeviceList, MasterInterface, RunStep, RunStepReply, SessionHandle, WorkerInterface};
+use crate::worker::Worker;
 use framework::interpret::Interpreter;
-use framework::{Device, Env, Registry};
+use framework::{DeviceSpec, Env, Registry};
+use futures_util::future::join_all;
+use members::Members;
 use parking_lot::Mutex;
-use plan::ClientEnd;
+use runtime::Timer;
 use session::MasterSession;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tensor::{Result, aborted, invalid};
+use std::time::Duration;
+use tensor::{Result, Tensor, aborted, invalid};
+
+/// How long a session waits for the tasks it needs, unless it is told otherwise.
+pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(60);
 
 /// One task's master.
 pub struct Master {
@@ -25,46 +35,69 @@ pub struct Master {
 struct Shared {
     registry: Arc<Registry>,
     env: Arc<dyn Env>,
-    device: Arc<dyn Device>,
-    worker: Arc<dyn WorkerInterface>,
+    /// The worker of the master's own task; feeds and fetches pass through its first device.
+    worker: Arc<Worker>,
+    peers: Arc<Peers>,
     /// Folds constants while planning.
     interpreter: Interpreter,
-    client: ClientEnd,
+    timer: Timer,
+    /// How long to wait for a task.
+    patience: Duration,
 }
 
 impl Master {
-    /// A master over one worker, whose device feeds and fetches pass through.
-    pub fn new(
-        registry: Arc<Registry>,
-        env: Arc<dyn Env>,
-        device: Arc<dyn Device>,
-        worker: Arc<dyn WorkerInterface>,
-    ) -> Master {
-        let interpreter = Interpreter::new(device.clone(), env.clone());
-        let client = ClientEnd { device: device.name().to_string(), incarnation: device.incarnation() };
-        let shared = Shared { registry, env, device, worker, interpreter, client };
+    /// The master of the task that a worker belongs to.
+    pub fn new(registry: Arc<Registry>, env: Arc<dyn Env>, worker: Arc<Worker>, patience: Duration) -> Master {
+        let interpreter = Interpreter::new(worker.devices()[0].clone(), env.clone());
+        let peers = worker.peers().clone();
+        let shared = Shared { registry, env, worker, peers, interpreter, timer: Timer::default(), patience };
         Master { shared: Arc::new(shared), sessions: Mutex::default() }
+    }
+
+    /// How many sessions are open.
+    pub fn num_sessions(&self) -> usize {
+        self.sessions.lock().len()
     }
 
     fn session(&self, handle: &str) -> Result<Arc<MasterSession>> {
         self.sessions.lock().get(handle).cloned().ok_or_else(|| aborted!("Session {handle} is not found."))
     }
+
+    /// All devices of the cluster: the own ones, and the others'.
+    async fn cluster_devices(&self) -> Result<DeviceList> {
+        let members = Members::select(&self.shared, "", &proto::CreateSessionRequest::default())?;
+        let own = self.shared.worker.get_status(proto::GetStatusRequest::default()).await?;
+        let others = members.look_around(&self.shared).await?;
+        Ok(DeviceList { local: own, remote: others })
+    }
+
+    /// Asks the tasks that the filters select; their answers, in order of the tasks.
+    async fn clear_containers(&self, containers: Vec<String>, filters: Vec<DeviceSpec>) -> Result<()> {
+        let own = self.shared.peers.own();
+        let tasks: Vec<TaskName> = self.shared.peers.cluster().tasks().map(|(task, _)| task).collect();
+        let tasks = tasks.into_iter().filter(|t| t != own && (filters.is_empty() || filters.iter().any(|f| t.fits(f))));
+        let calls = tasks.map(|task| {
+            let containers = containers.clone();
+            async move { self.shared.peers.worker(&task)?.cleanup_all(containers).await }
+        });
+        let answers = join_all(calls).await;
+        self.shared.worker.cleanup_all(containers).await?;
+        answers.into_iter().collect()
+    }
 }
 
 impl MasterInterface for Master {
-    fn create_session(&self, graph: proto::GraphDef, config: proto::ConfigProto) -> Call<'_, SessionHandle> {
+    fn create_session(&self, request: proto::CreateSessionRequest) -> Call<'_, SessionHandle> {
         Box::pin(async move {
             let handle = format!("{:016x}", self.shared.env.random_u64());
-            let session = MasterSession::new(handle.clone(), self.shared.clone(), config);
-            session.extend(&graph, None)?;
-            self.shared.worker.create_worker_session(handle.clone()).await?;
+            let session = MasterSession::open(handle.clone(), self.shared.clone(), request).await?;
             self.sessions.lock().insert(handle.clone(), Arc::new(session));
             Ok(handle)
         })
     }
 
     fn extend_session(&self, session: SessionHandle, graph: proto::GraphDef, version: i64) -> Call<'_, i64> {
-        Box::pin(async move { self.session(&session)?.extend(&graph, Some(version)) })
+        Box::pin(async move { self.session(&session)?.extend(&graph, Some(version)).await })
     }
 
     fn run_step(&self, request: RunStep) -> Call<'_, RunStepReply> {
@@ -81,39 +114,49 @@ impl MasterInterface for Master {
         Box::pin(async move { self.session(&session)?.set_up_partial_run(feeds, fetches, targets).await })
     }
 
+    fn make_callable(&self, session: SessionHandle, options: proto::CallableOptions) -> Call<'_, i64> {
+        Box::pin(async move { self.session(&session)?.make_callable(options).await })
+    }
+
+    fn run_callable(&self, session: SessionHandle, callable: i64, feeds: Vec<Tensor>) -> Call<'_, RunStepReply> {
+        Box::pin(async move { self.session(&session)?.run_callable(callable, feeds).await })
+    }
+
+    fn release_callable(&self, session: SessionHandle, callable: i64) -> Call<'_, ()> {
+        Box::pin(async move {
+            self.session(&session)?.release_callable(callable);
+            Ok(())
+        })
+    }
+
     fn close_session(&self, session: SessionHandle) -> Call<'_, ()> {
         Box::pin(async move {
             let closed = self.sessions.lock().remove(&session);
             let closed = closed
                 .ok_or_else(|| aborted!("Session {session} is not found. Possibly, this master has restarted."))?;
-            closed.close().await
-        })
-    }
-
-    fn list_devices(&self, session: SessionHandle) -> Call<'_, Vec<proto::DeviceAttributes>> {
-        Box::pin(async move {
-            if !session.is_empty() && !self.sessions.lock().contains_key(&session) {
-                return Err(invalid!("Session {session} is not found."));
-            }
-            let device = &self.shared.device;
-            Ok(vec![proto::DeviceAttributes {
-                name: device.name().to_string(),
-                device_type: device.name().kind.clone(),
-                memory_limit: device.memory_limit() as i64,
-                incarnation: device.incarnation(),
-                ..Default::default()
-            }])
-        })
-    }
-
-    fn reset(&self, containers: Vec<String>) -> Call<'_, ()> {
-        Box::pin(async move {
-            let sessions = std::mem::take(&mut *self.sessions.lock());
-            self.shared.worker.cleanup_all(containers).await?;
-            for session in sessions.into_values() {
-                session.close().await?;
-            }
+            closed.close().await;
             Ok(())
+        })
+    }
+
+    fn list_devices(&self, session: SessionHandle) -> Call<'_, DeviceList> {
+        Box::pin(async move {
+            if session.is_empty() {
+                return self.cluster_devices().await;
+            }
+            let found = self.sessions.lock().get(&session).cloned();
+            let found = found.ok_or_else(|| invalid!("Session {session} is not found."))?;
+            Ok(DeviceList { local: found.devices().await?, remote: Vec::new() })
+        })
+    }
+
+    fn reset(&self, containers: Vec<String>, device_filters: Vec<String>) -> Call<'_, ()> {
+        Box::pin(async move {
+            let filters = device_filters.iter().map(|f| f.parse()).collect::<Result<_>>()?;
+            let sessions = std::mem::take(&mut *self.sessions.lock());
+            let cleared = self.clear_containers(containers, filters).await;
+            join_all(sessions.values().map(|session| session.close())).await;
+            cleared
         })
     }
 }

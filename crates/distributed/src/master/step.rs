@@ -1,14 +1,15 @@
 //! Running one step of a plan.
 
-use super::client_graph::ClientGraph;
+use super::client_graph::{ClientGraph, CutStep, from_task};
 use super::session::MasterSession;
-use crate::interface::{Partial, RunGraph, RunStep, RunStepReply};
-use framework::RendezvousKey;
+use crate::interface::{Partial, RunGraph, RunGraphReply, RunStep, RunStepReply};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use plan::RunSignature;
+use runtime::Elapsed;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Instant;
-use tensor::{Result, Tensor, cancelled, invalid};
+use std::time::{Duration, Instant};
+use tensor::{Error, Result, Tensor, cancelled, deadline_exceeded, invalid};
 
 /// A step whose feeds and fetches come in several calls.
 pub(super) struct PartialStep {
@@ -20,37 +21,109 @@ pub(super) struct PartialStep {
 
 /// Trace levels that note each node's times.
 const NO_TRACE: i32 = 0;
+/// How long the cause of an error is waited for when only its consequence is known.
+const CAUSE_MAX: Duration = Duration::from_secs(1);
+/// How much longer than a task the master waits: the task can tell which node it waited for.
+const GRACE: Duration = Duration::from_millis(200);
 
 impl MasterSession {
-    pub(super) async fn run_planned(
+    pub(super) async fn run_planned(&self, plan: &ClientGraph, request: RunStep) -> Result<RunStepReply> {
+        let deadline = self.deadline(&request.options);
+        let step = self.new_step_id();
+        let mut cut = plan.cut(&self.handle, step, request.feeds, &request.fetches)?;
+        let trace = request.options.trace_level != NO_TRACE;
+        for run in &mut cut.runs {
+            (run.trace, run.deadline) = (trace, deadline);
+            run.want_graphs = request.options.output_partition_graphs;
+        }
+        let cleanup = CleanupOnDrop { session: self, plan, step };
+        let replies = self.run_parts(plan, &mut cut, deadline).await?;
+        drop(cleanup);
+        let mut reply = RunStepReply::default();
+        let mut received = Vec::with_capacity(replies.len());
+        for part in replies {
+            received.push(part.recv);
+            reply.metadata.partition_graphs.extend(part.graphs);
+            if trace {
+                reply.metadata.step_stats.get_or_insert_default().dev_stats.extend(part.step_stats.dev_stats);
+            }
+        }
+        reply.fetches = cut.gather(&received)?;
+        Ok(reply)
+    }
+
+    /// Runs all parts at once, unless the session is closed or the time is over; the answers in order of the parts.
+    async fn run_parts(
         &self,
         plan: &ClientGraph,
-        request: RunStep,
+        cut: &mut CutStep,
         deadline: Option<Instant>,
-    ) -> Result<RunStepReply> {
-        let step = self.new_step_id();
-        let trace = request.options.trace_level != NO_TRACE;
-        let (send, recv, places) = ends(plan, request.feeds, &request.fetches)?;
-        let run = RunGraph {
-            session: self.handle.clone(),
-            graph: plan.graph.clone(),
-            step,
-            send,
-            recv,
-            trace,
-            deadline,
-            partial: None,
-        };
-        let worker = &self.shared.worker;
-        let cleanup = CleanupOnDrop { session: self, step };
-        let reply = self.closing.unless_closed(worker.run_graph(run)).await.unwrap_or_else(|| Err(closed()))?;
-        drop(cleanup);
-        let fetches = places.into_iter().map(|i| reply.recv[i].clone()).collect();
-        let mut metadata = proto::RunMetadata::default();
-        if trace {
-            metadata.step_stats = Some(reply.step_stats);
+    ) -> Result<Vec<RunGraphReply>> {
+        let runs = std::mem::take(&mut cut.runs);
+        let tasks =
+            || plan.parts.iter().filter(|p| !p.is_own).map(|p| p.task.to_string()).collect::<Vec<_>>().join(", ");
+        let call = self.closing.unless_closed(self.run_all(plan, runs));
+        match plan.parts.as_slice() {
+            [part] if part.is_own => call.await.unwrap_or_else(|| Err(closed())),
+            _ => {
+                let deadline = deadline.and_then(|d| d.checked_add(GRACE));
+                let ended = self.shared.timer.at_most(call, deadline).await;
+                let ended = ended.map(|reply| reply.unwrap_or_else(|| Err(closed())));
+                ended.unwrap_or_else(|Elapsed| {
+                    Err(deadline_exceeded!(
+                        "the step took longer than its timeout_in_ms allows, and was cancelled; it also ran on {}",
+                        tasks()
+                    ))
+                })
+            }
         }
-        Ok(RunStepReply { fetches, metadata })
+    }
+
+    async fn run_all(&self, plan: &ClientGraph, mut runs: Vec<RunGraph>) -> Result<Vec<RunGraphReply>> {
+        if let ([part], [_]) = (plan.parts.as_slice(), runs.as_slice()) {
+            let reply = part.worker.run_graph(runs.remove(0)).await;
+            return Ok(vec![reply.map_err(|e| from_task(&part.task, &self.members, e))?]);
+        }
+        let mut calls: FuturesUnordered<_> = plan
+            .parts
+            .iter()
+            .zip(runs)
+            .enumerate()
+            .map(|(i, (part, run))| async move {
+                let reply = part.worker.run_graph(run).await;
+                (i, reply.map_err(|e| from_task(&part.task, &self.members, e)))
+            })
+            .collect();
+        let mut replies: Vec<Option<RunGraphReply>> = plan.parts.iter().map(|_| None).collect();
+        while let Some((i, reply)) = calls.next().await {
+            match reply {
+                Ok(reply) => replies[i] = Some(reply),
+                Err(e) => return Err(self.root_cause(e, calls).await),
+            }
+        }
+        Ok(replies.into_iter().flatten().collect())
+    }
+
+    /// The error that others follow from. The parts still under way end when their calls are dropped.
+    async fn root_cause<C>(&self, first: Error, mut calls: FuturesUnordered<C>) -> Error
+    where
+        C: Future<Output = (usize, Result<RunGraphReply>)>,
+    {
+        if !first.derived {
+            return first;
+        }
+        let search = async {
+            while let Some((_, reply)) = calls.next().await {
+                if let Err(e) = reply
+                    && !e.derived
+                {
+                    return Some(e);
+                }
+            }
+            None
+        };
+        let deadline = self.shared.env.now() + CAUSE_MAX;
+        self.shared.timer.at_most(search, Some(deadline)).await.ok().flatten().unwrap_or(first)
     }
 
     fn new_step_id(&self) -> i64 {
@@ -71,35 +144,27 @@ impl MasterSession {
         Ok(handle)
     }
 
-    pub(super) async fn run_partially(&self, request: RunStep, deadline: Option<Instant>) -> Result<RunStepReply> {
+    pub(super) async fn run_partially(&self, request: RunStep) -> Result<RunStepReply> {
+        let deadline = self.deadline(&request.options);
         let (step, plan) = self.partial_step(&request.partial_run)?;
         if !request.targets.is_empty() {
             return Err(invalid!("targets are named when a partial run is set up, not in its steps"));
         }
         let names: Vec<String> =
             request.feeds.iter().map(|(n, _)| n.clone()).chain(request.fetches.iter().cloned()).collect();
-        let (send, recv, places) = ends(&plan, request.feeds, &request.fetches)?;
+        let mut cut = plan.cut(&self.handle, step, request.feeds, &request.fetches)?;
         let is_last = self.note_partial(&request.partial_run, names)?;
-        let partial = Some(if is_last { Partial::Last } else { Partial::More });
-        let run = RunGraph {
-            session: self.handle.clone(),
-            graph: plan.graph.clone(),
-            step,
-            send,
-            recv,
-            trace: false,
-            deadline,
-            partial,
-        };
-        let call = self.shared.worker.run_graph(run);
-        let result = self.closing.unless_closed(call).await.unwrap_or_else(|| Err(closed()));
+        for run in &mut cut.runs {
+            run.partial = Some(if is_last { Partial::Last } else { Partial::More });
+            run.deadline = deadline;
+        }
+        let result = self.run_parts(&plan, &mut cut, deadline).await;
         if is_last || result.is_err() {
             self.partial_runs.lock().remove(&request.partial_run);
-            self.shared.worker.cleanup_graph(step).await?;
+            plan.clean_up(&self.members, step);
         }
-        let reply = result?;
-        let fetches = places.into_iter().map(|i| reply.recv[i].clone()).collect();
-        Ok(RunStepReply { fetches, metadata: Default::default() })
+        let received: Vec<Vec<Tensor>> = result?.into_iter().map(|reply| reply.recv).collect();
+        Ok(RunStepReply { fetches: cut.gather(&received)?, metadata: Default::default() })
     }
 
     /// Notes what has come; whether that was the last of it.
@@ -119,33 +184,15 @@ fn closed() -> tensor::Error {
     cancelled!("Step was cancelled by an explicit call to `Session::Close()`.")
 }
 
-/// Tells the worker that a step is over, however it ended.
+/// Tells the tasks that a step is over, however it ended.
 struct CleanupOnDrop<'a> {
     session: &'a MasterSession,
+    plan: &'a ClientGraph,
     step: i64,
 }
 
 impl Drop for CleanupOnDrop<'_> {
     fn drop(&mut self) {
-        // Within a process the call is done when it returns; there is nothing to wait for.
-        drop(self.session.shared.worker.cleanup_graph(self.step));
+        self.plan.clean_up(&self.session.members, self.step);
     }
-}
-
-type Ends = (Vec<(RendezvousKey, Tensor)>, Vec<RendezvousKey>, Vec<usize>);
-
-/// What to send, what to receive, and for each fetch its place in the answer: a fetch named twice is received once.
-fn ends(plan: &ClientGraph, feeds: Vec<(String, Tensor)>, fetches: &[String]) -> Result<Ends> {
-    let send =
-        feeds.into_iter().map(|(name, value)| Ok((plan.feed(&name, &value)?, value))).collect::<Result<Vec<_>>>()?;
-    let mut recv: Vec<RendezvousKey> = Vec::with_capacity(fetches.len());
-    let mut places = Vec::with_capacity(fetches.len());
-    for name in fetches {
-        let key = plan.fetch(name)?;
-        places.push(recv.iter().position(|k| *k == key).unwrap_or_else(|| {
-            recv.push(key);
-            recv.len() - 1
-        }));
-    }
-    Ok((send, recv, places))
 }

@@ -1,76 +1,229 @@
 //! The worker: executes its part of each step.
 
+mod device;
+mod log;
+mod rendezvous;
 mod session;
 mod stats;
 mod step;
 
-use crate::interface::{Call, GraphHandle, RunGraph, RunGraphReply, SessionHandle, WorkerInterface};
-use framework::{Device, Env, Graph};
+use crate::cluster::{ClusterSpec, Peers, TaskName};
+use crate::interface::{Call, GraphHandle, RegisterGraph, RunGraph, RunGraphReply, SessionHandle, WorkerInterface};
+use framework::graph::import;
+use framework::{Delivery, Device, Env, Graph, Registry, RendezvousKey};
+use log::TransferLog;
 use parking_lot::Mutex;
 use runtime::{StepTable, Timer};
 use session::WorkerSession;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tensor::{Result, aborted, invalid};
+use tensor::{Result, aborted, failed_precondition, invalid};
 
 /// One task's worker: sessions, their graphs, and the steps under way.
 pub struct Worker {
-    device: Arc<dyn Device>,
+    task: TaskName,
+    devices: Vec<Arc<dyn Device>>,
+    registry: Arc<Registry>,
     env: Arc<dyn Env>,
-    sessions: Mutex<HashMap<SessionHandle, Arc<WorkerSession>>>,
-    steps: StepTable,
+    peers: Arc<Peers>,
+    sessions: Mutex<Sessions>,
+    /// For masters that never make a session.
+    shared_session: Arc<WorkerSession>,
+    steps: Arc<StepTable>,
     timer: Timer,
     partial_runs: step::PartialRuns,
+    log: Arc<TransferLog>,
+}
+
+#[derive(Default)]
+struct Sessions {
+    by_handle: HashMap<SessionHandle, Arc<WorkerSession>>,
+    /// The incarnation in which each master was last seen.
+    masters: HashMap<String, i64>,
 }
 
 impl Worker {
-    /// A worker on this device.
-    pub fn new(device: Arc<dyn Device>, env: Arc<dyn Env>) -> Worker {
+    /// A worker on these devices of one task; the first is the one that feeds and fetches pass through.
+    pub fn new(devices: Vec<Arc<dyn Device>>, registry: Arc<Registry>, env: Arc<dyn Env>, peers: Arc<Peers>) -> Worker {
+        let shared_session = Arc::new(WorkerSession::new(String::new(), devices.clone(), peers.clone()));
         Worker {
-            device,
+            task: peers.own().clone(),
+            devices,
+            registry,
             env,
+            peers,
             sessions: Mutex::default(),
-            steps: StepTable::default(),
+            shared_session,
+            steps: Arc::default(),
             timer: Timer::default(),
             partial_runs: Default::default(),
+            log: Arc::default(),
         }
     }
 
+    /// The devices, the one that feeds and fetches pass through first.
+    pub fn devices(&self) -> &[Arc<dyn Device>] {
+        &self.devices
+    }
+
+    /// The other tasks of the cluster this one was started in.
+    pub fn peers(&self) -> &Arc<Peers> {
+        &self.peers
+    }
+
+    /// How many steps have left something here.
+    pub fn num_steps(&self) -> usize {
+        self.steps.steps().len()
+    }
+
+    /// A graph from its message, checked against the ops there are.
+    pub fn import(&self, message: &proto::GraphDef) -> Result<Graph> {
+        let mut graph = Graph::new();
+        import::extend(&mut graph, message, &self.registry)?;
+        Ok(graph)
+    }
+
     fn session(&self, handle: &str) -> Result<Arc<WorkerSession>> {
-        self.sessions.lock().get(handle).cloned().ok_or_else(|| {
-            aborted!(
-                "Session handle is not found: {handle}. Possibly this worker (\"{}\") just restarted.",
-                self.device.name().task_name()
-            )
+        if handle.is_empty() {
+            return Ok(self.shared_session.clone());
+        }
+        self.sessions.lock().by_handle.get(handle).cloned().ok_or_else(|| {
+            aborted!("Session handle is not found: {handle}. Possibly this worker (\"{}\") just restarted.", self.task)
         })
+    }
+
+    fn attributes(&self) -> Vec<proto::DeviceAttributes> {
+        self.devices.iter().map(|device| attributes(&**device)).collect()
+    }
+
+    /// Whether the asker means this task, and knows the same cluster.
+    fn check_acquaintance(&self, request: &proto::GetStatusRequest) -> Result<()> {
+        if !request.task.is_empty() && request.task != self.task.to_string() {
+            return Err(failed_precondition!(
+                "{} was asked for, but the task that listens here is {}; check the addresses in the cluster definition, \
+                 and --job_name and --task_index of this server",
+                request.task,
+                self.task
+            ));
+        }
+        let Some(theirs) = &request.cluster else { return Ok(()) };
+        match differing_entry(self.peers.cluster(), &ClusterSpec::from_proto(theirs)?, &self.task) {
+            None => Ok(()),
+            Some((task, ours, theirs)) => Err(failed_precondition!(
+                "the tasks of this cluster do not agree on it: {task} is at {ours} for {}, and at {theirs} for the task \
+                 that asked; start all tasks with the same cluster definition",
+                self.task
+            )),
+        }
+    }
+
+    /// Drops the sessions that a former self of a master left behind.
+    fn forget_former_master(sessions: &mut Sessions, task: &str, incarnation: i64) -> Vec<Arc<WorkerSession>> {
+        if task.is_empty() || sessions.masters.insert(task.to_string(), incarnation).is_none_or(|i| i == incarnation) {
+            return Vec::new();
+        }
+        let left: Vec<SessionHandle> = sessions
+            .by_handle
+            .iter()
+            .filter(|(_, s)| s.master.as_deref() == Some(task))
+            .map(|(handle, _)| handle.clone())
+            .collect();
+        left.iter().filter_map(|handle| sessions.by_handle.remove(handle)).collect()
+    }
+
+    fn open_session(&self, request: proto::CreateWorkerSessionRequest) -> Result<()> {
+        if request.session_handle.is_empty() {
+            return Err(invalid!("Session must be non-empty."));
+        }
+        let session = WorkerSession::open(&request, &self.devices, &self.peers)?;
+        let left = {
+            let mut sessions = self.sessions.lock();
+            let left = Worker::forget_former_master(&mut sessions, &request.master_task, request.master_incarnation);
+            sessions.by_handle.entry(request.session_handle).or_insert_with(|| Arc::new(session));
+            left
+        };
+        for session in left {
+            self.steps.remove_session(&session.handle);
+        }
+        Ok(())
+    }
+
+    /// Whether a key's value is ours to send: the device must be one of ours, and not one of a former self.
+    fn check_sender(&self, key: &RendezvousKey) -> Result<()> {
+        let parts = key.parse()?;
+        let device =
+            self.devices.iter().find(|d| d.name().kind == parts.source.kind && d.name().index == parts.source.index);
+        let device =
+            device.ok_or_else(|| invalid!("/device:{}:{} unknown device.", parts.source.kind, parts.source.index))?;
+        if parts.incarnation != device.incarnation() {
+            return Err(aborted!(
+                "RecvTensor expects a different device incarnation: {} vs. {}. Your worker job (\"{}\") was probably \
+                 restarted. Check your worker job for the reason why it was restarted.",
+                parts.incarnation,
+                device.incarnation(),
+                self.task
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// An entry that both definitions have, with different addresses. A task may be known to itself by another address.
+fn differing_entry(ours: &ClusterSpec, theirs: &ClusterSpec, own: &TaskName) -> Option<(TaskName, String, String)> {
+    ours.tasks().find_map(|(task, address)| {
+        let other = theirs.task_address(&task.job, task.index).ok()?;
+        (task != *own && other != address).then(|| (task, address.to_string(), other.to_string()))
+    })
+}
+
+/// A device as peers hear of it.
+pub(crate) fn attributes(device: &dyn Device) -> proto::DeviceAttributes {
+    proto::DeviceAttributes {
+        name: device.name().to_string(),
+        device_type: device.name().kind.clone(),
+        memory_limit: device.memory_limit() as i64,
+        locality: Some(proto::DeviceLocality::default()),
+        incarnation: device.incarnation(),
+        xla_global_id: -1,
+        ..Default::default()
     }
 }
 
 impl WorkerInterface for Worker {
-    fn create_worker_session(&self, session: SessionHandle) -> Call<'_, ()> {
-        Box::pin(async move {
-            if session.is_empty() {
-                return Err(invalid!("Session must be non-empty."));
-            }
-            self.sessions.lock().entry(session).or_default();
-            Ok(())
-        })
+    fn get_status(&self, request: proto::GetStatusRequest) -> Call<'_, Vec<proto::DeviceAttributes>> {
+        Box::pin(async move { self.check_acquaintance(&request).map(|()| self.attributes()) })
+    }
+
+    fn create_worker_session(&self, request: proto::CreateWorkerSessionRequest) -> Call<'_, ()> {
+        Box::pin(async move { self.open_session(request) })
     }
 
     fn delete_worker_session(&self, session: SessionHandle) -> Call<'_, ()> {
         Box::pin(async move {
-            let removed = self.sessions.lock().remove(&session);
+            let removed = self.sessions.lock().by_handle.remove(&session);
+            self.steps.remove_session(&session);
             drop(removed); // after the lock is released
             Ok(())
         })
     }
 
-    fn register_graph(&self, session: SessionHandle, graph: Graph) -> Call<'_, GraphHandle> {
-        Box::pin(async move { self.session(&session)?.register(&graph, &self.device, &self.env) })
+    fn register_graph(&self, request: RegisterGraph) -> Call<'_, GraphHandle> {
+        Box::pin(async move { self.session(&request.session)?.register(request.graph, &self.registry, &self.env) })
+    }
+
+    fn deregister_graph(&self, session: SessionHandle, graph: GraphHandle) -> Call<'_, ()> {
+        Box::pin(async move { self.session(&session)?.deregister(&graph) })
     }
 
     fn run_graph(&self, request: RunGraph) -> Call<'_, RunGraphReply> {
         Box::pin(self.execute(request))
+    }
+
+    fn recv_tensor(&self, step: i64, key: RendezvousKey) -> Call<'_, Delivery> {
+        Box::pin(async move {
+            self.check_sender(&key)?;
+            self.steps.recv(step, &key).await
+        })
     }
 
     fn cleanup_graph(&self, step: i64) -> Call<'_, ()> {
@@ -82,13 +235,16 @@ impl WorkerInterface for Worker {
 
     fn cleanup_all(&self, containers: Vec<String>) -> Call<'_, ()> {
         Box::pin(async move {
-            if containers.is_empty() {
-                self.device.resources().clear("");
-            }
-            for container in &containers {
-                self.device.resources().clear(container);
+            let default = [String::new()];
+            let containers = if containers.is_empty() { &default } else { containers.as_slice() };
+            for device in &self.devices {
+                containers.iter().for_each(|container| device.resources().clear(container));
             }
             Ok(())
         })
+    }
+
+    fn logging(&self, request: proto::LoggingRequest) -> Call<'_, proto::LoggingResponse> {
+        Box::pin(async move { Ok(self.log.answer(&request)) })
     }
 }

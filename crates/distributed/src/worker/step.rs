@@ -1,17 +1,20 @@
 //! One task's part of a step: feeds in, the graph executed, fetches out.
 
+use super::rendezvous::WorkerRendezvous;
+use super::session::{RegisteredGraph, WorkerSession};
 use super::{Worker, stats};
 use crate::interface::{Partial, RunGraph, RunGraphReply};
 use framework::step::Trace;
 use framework::{Delivery, Rendezvous, StepContext};
 use parking_lot::Mutex;
 use runtime::{Elapsed, LocalRendezvous, StepFuture};
+use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
-use tensor::{Error, Result, Tensor, cancelled, deadline_exceeded, invalid};
+use std::task::{Context, Poll};
+use tensor::{Error, Result, Tensor, deadline_exceeded, invalid};
 
 /// Steps whose feeds and fetches come in several calls.
 pub(super) type PartialRuns = Mutex<HashMap<i64, PartialRun>>;
@@ -19,7 +22,7 @@ pub(super) type PartialRuns = Mutex<HashMap<i64, PartialRun>>;
 /// The graph runs on its own; the future tells when it ended.
 pub(super) struct PartialRun {
     rendezvous: LocalRendezvous,
-    running: Option<StepFuture>,
+    running: Option<Running>,
 }
 
 impl Worker {
@@ -35,16 +38,30 @@ impl Worker {
     }
 
     async fn execute_whole(&self, request: RunGraph) -> Result<RunGraphReply> {
-        let executor = self.session(&request.session)?.executor(&request.graph)?;
-        let rendezvous = self.steps.get(request.step);
-        let guard = AbortOnDrop { rendezvous: Some(&rendezvous) };
+        let session = self.session(&request.session)?;
+        let graph = session.graph(&request.graph)?;
+        let rendezvous = self.steps.start(request.step, &session.handle);
+        let guard = EndOnDrop { worker: Some(self), step: request.step };
+        let result = self.run_to_end(&session, &graph, &rendezvous, request).await;
+        if let Err(e) = &result {
+            rendezvous.abort(e.clone());
+        }
+        guard.disarm();
+        result
+    }
+
+    async fn run_to_end(
+        &self,
+        session: &WorkerSession,
+        graph: &RegisteredGraph,
+        rendezvous: &LocalRendezvous,
+        request: RunGraph,
+    ) -> Result<RunGraphReply> {
         let trace = request.trace.then(|| Arc::new(Trace::default()));
-        let context =
-            Arc::new(StepContext::new(request.step, Arc::new(rendezvous.clone()), self.env.clone(), trace.clone()));
         for (key, value) in request.send {
             rendezvous.send(&key, Delivery::Tensor(value))?;
         }
-        let mut running = executor.run(context);
+        let mut running = self.start(session, graph, rendezvous, request.step, trace.clone());
         let result = self.timer.at_most(&mut running, request.deadline).await;
         result.unwrap_or_else(|Elapsed| Err(overdue(&running.waiting())))?;
         let mut recv = Vec::with_capacity(request.recv.len());
@@ -52,8 +69,31 @@ impl Worker {
             let found = rendezvous.try_recv(key);
             recv.push(fetched(found.unwrap_or_else(|| Err(invalid!("nothing was sent under {key}"))), key.as_str())?);
         }
-        guard.disarm();
-        Ok(RunGraphReply { recv, step_stats: trace.map(|t| stats::step_stats(t.take())).unwrap_or_default() })
+        Ok(RunGraphReply {
+            recv,
+            step_stats: trace.map(|t| stats::step_stats(t.take())).unwrap_or_default(),
+            graphs: if request.want_graphs { graph.to_proto() } else { Vec::new() },
+        })
+    }
+
+    /// All executors of a graph, on one step's meeting place.
+    fn start(
+        &self,
+        session: &WorkerSession,
+        graph: &RegisteredGraph,
+        rendezvous: &LocalRendezvous,
+        step: i64,
+        trace: Option<Arc<Trace>>,
+    ) -> Running {
+        let rendezvous = WorkerRendezvous {
+            local: rendezvous.clone(),
+            step,
+            peers: session.peers.clone(),
+            env: self.env.clone(),
+            log: self.log.clone(),
+        };
+        let context = Arc::new(StepContext::new(step, Arc::new(rendezvous), self.env.clone(), trace));
+        Running { parts: graph.executors.iter().map(|e| Some(e.run(context.clone()))).collect() }
     }
 
     async fn execute_partially(&self, request: RunGraph, partial: Partial) -> Result<RunGraphReply> {
@@ -73,7 +113,7 @@ impl Worker {
             (Err(e), Some(running)) if e.derived => return Err(running.await.err().unwrap_or(e)),
             (Err(e), _) => return Err(e),
         };
-        Ok(RunGraphReply { recv, step_stats: Default::default() })
+        Ok(RunGraphReply { recv, ..RunGraphReply::default() })
     }
 
     /// The meeting place of a partial run; the graph is started by the first call.
@@ -82,10 +122,11 @@ impl Worker {
         if let Some(run) = runs.get(&request.step) {
             return Ok(run.rendezvous.clone());
         }
-        let executor = self.session(&request.session)?.executor(&request.graph)?;
-        let rendezvous = self.steps.get(request.step);
-        let context = Arc::new(StepContext::new(request.step, Arc::new(rendezvous.clone()), self.env.clone(), None));
-        runs.insert(request.step, PartialRun { rendezvous: rendezvous.clone(), running: Some(executor.run(context)) });
+        let session = self.session(&request.session)?;
+        let graph = session.graph(&request.graph)?;
+        let rendezvous = self.steps.start(request.step, &session.handle);
+        let running = self.start(&session, &graph, &rendezvous, request.step, None);
+        runs.insert(request.step, PartialRun { rendezvous: rendezvous.clone(), running: Some(running) });
         Ok(rendezvous)
     }
 
@@ -137,21 +178,56 @@ fn overdue(awaited: &[String]) -> Error {
     deadline_exceeded!("the step took longer than its timeout_in_ms allows; it still {doing}, and was cancelled")
 }
 
-/// Wakes everyone who waits for this step when its call is given up.
-struct AbortOnDrop<'a> {
-    rendezvous: Option<&'a LocalRendezvous>,
+/// The executors of one graph in one step: done when all are, failed when one is.
+struct Running {
+    parts: SmallVec<[Option<StepFuture>; 1]>,
 }
 
-impl AbortOnDrop<'_> {
-    fn disarm(mut self) {
-        self.rendezvous = None;
+impl Running {
+    /// Whether some part can only go on when it is polled again.
+    fn is_paused(&self) -> bool {
+        self.parts.iter().flatten().any(StepFuture::is_paused)
+    }
+
+    /// The nodes that wait for something at this moment.
+    fn waiting(&self) -> Vec<String> {
+        self.parts.iter().flatten().flat_map(StepFuture::waiting).collect()
     }
 }
 
-impl Drop for AbortOnDrop<'_> {
+impl Future for Running {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let mut all_done = true;
+        for part in &mut self.parts {
+            let Some(running) = part else { continue };
+            match Pin::new(running).poll(cx) {
+                Poll::Ready(Ok(())) => *part = None,
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
+                Poll::Pending => all_done = false,
+            }
+        }
+        if all_done { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+}
+
+/// Ends a step whose caller went away: whoever waits for its values is told, and what it left is dropped.
+struct EndOnDrop<'a> {
+    worker: Option<&'a Worker>,
+    step: i64,
+}
+
+impl EndOnDrop<'_> {
+    fn disarm(mut self) {
+        self.worker = None;
+    }
+}
+
+impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
-        if let Some(rendezvous) = self.rendezvous {
-            rendezvous.abort(cancelled!("the step was cancelled: its caller went away").into_derived());
+        if let Some(worker) = self.worker {
+            worker.steps.remove(self.step);
         }
     }
 }
