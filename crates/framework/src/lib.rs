@@ -32,7 +32,7 @@ pub use linalg::parallel::Pool;
 pub use op::{ControlFlow, Op};
 pub use registry::Registry;
 pub use rendezvous::{Delivery, Rendezvous, RendezvousKey};
-pub use resource::{Resource, Resources, Variable};
+pub use resource::{ReferenceVariable, Resource, Resources, Variable};
 pub use scope::Scope;
 pub use shapes::InferenceContext;
 pub use step::StepContext;

@@ -1,14 +1,14 @@
 //! What outlives a step: variables, queues, tables, in containers on a device.
 
 use parking_lot::Mutex;
-use std::any::{Any, TypeId};
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tensor::{DType, PartialShape, ResourceHandle, Result, Tensor, failed_precondition, invalid, not_found};
 
 /// Anything that lives on a device under a name.
 pub trait Resource: Any + Send + Sync {
-    /// The type's name as handles and messages carry it.
+    /// The type's name as handles and messages carry it. Resources of one name but different types are separate.
     const TYPE_NAME: &'static str;
 }
 
@@ -18,7 +18,8 @@ pub struct Resources {
     table: Mutex<HashMap<String, Container>>,
 }
 
-type Container = HashMap<(TypeId, String), Arc<dyn Any + Send + Sync>>;
+/// By the type's name, then by the resource's.
+type Container = HashMap<&'static str, HashMap<String, Arc<dyn Any + Send + Sync>>>;
 
 impl Resources {
     /// No resources yet; an empty container name in a node will mean `default_container`.
@@ -38,7 +39,7 @@ impl Resources {
     /// The resource of this name, if it exists.
     pub fn get<R: Resource>(&self, container: &str, name: &str) -> Option<Arc<R>> {
         let table = self.table.lock();
-        let found = table.get(self.container(container))?.get(&(TypeId::of::<R>(), name.to_string()))?;
+        let found = table.get(self.container(container))?.get(R::TYPE_NAME)?.get(name)?;
         found.clone().downcast().ok()
     }
 
@@ -62,16 +63,26 @@ impl Resources {
         let mut table = self.table.lock();
         let container = table.entry(self.container(container).to_string()).or_default();
         // Somebody may have been faster; then theirs is the one.
-        let entry = container.entry((TypeId::of::<R>(), name.to_string())).or_insert(made);
+        let entry = container.entry(R::TYPE_NAME).or_default().entry(name.to_string()).or_insert(made);
         entry.clone().downcast().map_err(|_| invalid!("resource {name} has another type"))
     }
 
     /// Removes one resource; whether it existed.
     pub fn remove<R: Resource>(&self, container: &str, name: &str) -> bool {
+        self.remove_typed(container, R::TYPE_NAME, name)
+    }
+
+    /// Removes the resource a handle names, of whatever type it is; whether it existed.
+    pub fn remove_named(&self, handle: &ResourceHandle) -> bool {
+        self.remove_typed(&handle.container, &handle.type_name, &handle.name)
+    }
+
+    fn remove_typed(&self, container: &str, type_name: &str, name: &str) -> bool {
         let mut table = self.table.lock();
-        table
-            .get_mut(self.container(container))
-            .is_some_and(|c| c.remove(&(TypeId::of::<R>(), name.to_string())).is_some())
+        let of_type = table.get_mut(self.container(container)).and_then(|c| c.get_mut(type_name));
+        let removed = of_type.and_then(|resources| resources.remove(name));
+        drop(table); // before what was removed: destructors may take their time
+        removed.is_some()
     }
 
     /// Removes everything in a container.
@@ -101,6 +112,15 @@ impl Resources {
 
     /// The resource a handle names: by its short cut if that still lives, by name otherwise.
     pub fn resolve<R: Resource>(&self, handle: &ResourceHandle) -> Result<Arc<R>> {
+        if handle.type_name != R::TYPE_NAME && !handle.type_name.is_empty() {
+            return Err(invalid!(
+                "Trying to access a handle's resource using the wrong type. The handle points to a resource (name '{}') \
+                 of type '{}' but you are trying to access the resource as type '{}'",
+                handle.name,
+                handle.type_name,
+                R::TYPE_NAME
+            ));
+        }
         if let Some(alive) = handle.resource.as_ref().and_then(|weak| weak.upgrade())
             && let Ok(found) = alive.downcast::<R>()
         {
@@ -110,7 +130,8 @@ impl Resources {
     }
 }
 
-/// A variable: a tensor that steps read, replace and update. Reference and resource variables alike.
+/// A variable: a tensor that steps read, replace and update. Reference and resource variables alike; as a resource it
+/// is the one that handles name.
 pub struct Variable {
     name: String,
     dtype: DType,
@@ -120,6 +141,13 @@ pub struct Variable {
 
 impl Resource for Variable {
     const TYPE_NAME: &'static str = "N10tensorflow3VarE";
+}
+
+/// The variable of a reference variable's name, which is another than the resource variable of that name.
+pub struct ReferenceVariable(pub Arc<Variable>);
+
+impl Resource for ReferenceVariable {
+    const TYPE_NAME: &'static str = "N10tensorflow9LegacyVarE";
 }
 
 impl Variable {
@@ -195,6 +223,21 @@ mod tests {
         resources.clear("ps");
         drop((a, b));
         assert!(resources.resolve::<Variable>(&handle).is_err());
+    }
+
+    #[test]
+    fn types_have_names_of_their_own() {
+        let resources = Resources::new("ps");
+        let make = || Ok(Variable::new("v", DType::F32, PartialShape::unknown()));
+        let plain = resources.lookup_or_create("", "v", make).unwrap();
+        assert!(resources.get::<ReferenceVariable>("", "v").is_none());
+        let reference = resources.lookup_or_create("", "v", || Ok(ReferenceVariable(make()?.into()))).unwrap();
+        assert!(!Arc::ptr_eq(&plain, &reference.0));
+        let handle = resources.handle("/d", "", "v", Some(&reference));
+        let refused = resources.resolve::<Variable>(&handle).err().expect("a handle of another type");
+        assert!(refused.message.contains("wrong type"), "{refused}");
+        assert!(resources.remove_named(&handle) && !resources.remove_named(&handle));
+        assert!(resources.get::<Variable>("", "v").is_some());
     }
 
     #[test]

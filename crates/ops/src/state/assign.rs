@@ -6,7 +6,7 @@ use framework::kernel::kernel;
 use framework::typed::{NumberKernel, numbers};
 use framework::{InferenceContext, Kernel, KernelContext, NodeId, Number, Op, Output, Scope, Value, Variable, shapes};
 use std::sync::Arc;
-use tensor::{PartialShape, Result, Shape, invalid};
+use tensor::{Code, PartialShape, Result, Shape, invalid};
 
 pub fn ops() -> Vec<Op> {
     let update = |name: &str, kernel: Update| {
@@ -154,8 +154,9 @@ impl Kernel for AssignVariable {
 
 fn find_or_make(ctx: &KernelContext<'_>, dtype: tensor::DType) -> Result<Arc<Variable>> {
     let handle = handle(ctx, 0)?;
-    if let Ok(found) = ctx.resources().resolve(handle) {
-        return Ok(found);
+    match ctx.resources().resolve(handle) {
+        Err(e) if e.code == Code::NotFound => {}
+        found => return found,
     }
     ctx.resources().lookup_or_create(&handle.container, &handle.name, || {
         let shape = handle.holds.first().map_or_else(PartialShape::unknown, |(_, shape)| shape.clone());

@@ -195,7 +195,7 @@ struct Destroy {
 impl Kernel for Destroy {
     fn compute(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
         let handle = handle(ctx, 0)?;
-        if !ctx.resources().remove::<Variable>(&handle.container, &handle.name) && !self.ignore_missing {
+        if !ctx.resources().remove_named(handle) && !self.ignore_missing {
             return Err(not_found!(
                 "Resource {}/{}/{} does not exist.",
                 handle.container,

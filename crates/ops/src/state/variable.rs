@@ -2,7 +2,9 @@
 
 use super::variable_shape;
 use framework::kernel::{function, kernel};
-use framework::{InferenceContext, Kernel, KernelBuild, KernelContext, Op, Output, Scope, Value, Variable, shapes};
+use framework::{
+    InferenceContext, Kernel, KernelBuild, KernelContext, Op, Output, ReferenceVariable, Scope, Value, Variable, shapes,
+};
 use parking_lot::RwLock;
 use std::sync::{Arc, Weak};
 use tensor::{DType, PartialShape, Result, Tensor, internal, invalid};
@@ -87,14 +89,15 @@ impl VariableKernel {
 
     fn find(&self, ctx: &KernelContext<'_>) -> Result<Arc<Variable>> {
         let Place { container, name } = &self.place;
-        let variable = ctx.resources().lookup_or_create(container, name, || {
+        let found = ctx.resources().lookup_or_create(container, name, || {
             let made = Variable::new(name, self.dtype, self.shape.clone());
             // Nothing is missing from a variable without elements.
             if let Some(empty) = self.shape.known().filter(|s| s.num_elements() == 0) {
                 made.assign(Tensor::zeros(self.dtype, empty)?)?;
             }
-            Ok(made)
+            Ok(ReferenceVariable(Arc::new(made)))
         })?;
+        let variable = found.0.clone();
         if variable.dtype() != self.dtype {
             return Err(internal!("variable {name} holds {}, another node says {}", variable.dtype(), self.dtype));
         }
@@ -169,6 +172,45 @@ mod tests {
         b.fetch(init).unwrap();
         assert_eq!(b.fetch(second).unwrap(), [3.0f32].into());
         assert_eq!(b.fetch(node(DType::I32, &[1])).unwrap_err().code, Code::Internal);
+    }
+
+    #[test]
+    fn a_resource_variable_of_the_same_name_is_another_one() {
+        let b = Bench::new();
+        let of_type = |op: &str| b.s.node(op).attr("dtype", DType::F32).attr("shape", PartialShape::scalar());
+        let reference = of_type("VariableV2").attr("shared_name", "v").output().unwrap();
+        let handle = of_type("VarHandleOp").attr("shared_name", "v").output().unwrap();
+        let (one, two) = (b.s.constant(1.0f32).unwrap(), b.s.constant(2.0f32).unwrap());
+        b.run(b.s.node("AssignVariableOp").inputs(&[handle, one]).build().unwrap()).unwrap();
+        assert_eq!(b.fetch(is_variable_initialized(&b.s, reference).unwrap()).unwrap(), false.into());
+        b.fetch(assign(&b.s, reference, two).unwrap()).unwrap();
+        let read = b.s.node("ReadVariableOp").input(handle).attr("dtype", DType::F32).output().unwrap();
+        assert_eq!((b.fetch(reference).unwrap(), b.fetch(read).unwrap()), (2.0f32.into(), 1.0f32.into()));
+        let destroy = b.s.node("DestroyResourceOp").input(handle).attr("ignore_lookup_error", false).build().unwrap();
+        b.run(destroy).unwrap();
+        assert_eq!(b.fetch(read).unwrap_err().code, Code::FailedPrecondition);
+        assert_eq!(b.run(destroy).unwrap_err().code, Code::NotFound);
+        assert_eq!(b.fetch(reference).unwrap(), 2.0f32.into());
+    }
+
+    #[test]
+    fn a_handle_of_a_queue_is_none_of_a_variable() {
+        let b = Bench::new();
+        let queue = b.s.node("FIFOQueueV2").attr("component_types", vec![DType::F32]).attr("shared_name", "v");
+        let queue = queue.output().unwrap();
+        let handle = b.s.node("VarHandleOp").attr("dtype", DType::F32).attr("shape", PartialShape::scalar());
+        let handle = handle.attr("shared_name", "v").output().unwrap();
+        let one = b.s.constant(1.0f32).unwrap();
+        b.run(b.s.node("AssignVariableOp").inputs(&[handle, one]).build().unwrap()).unwrap();
+        let read = b.s.node("ReadVariableOp").input(queue).attr("dtype", DType::F32).output().unwrap();
+        let refused = b.fetch(read).unwrap_err();
+        assert_eq!(refused.code, Code::FailedPrecondition);
+        assert!(refused.message.contains("wrong type"), "{refused}");
+        let size = b.s.op("QueueSizeV2", &[handle]).unwrap();
+        assert_eq!(b.fetch(size).unwrap_err().code, Code::InvalidArgument);
+        b.run(b.s.node("DestroyResourceOp").input(queue).build().unwrap()).unwrap();
+        let read = b.s.node("ReadVariableOp").input(handle).attr("dtype", DType::F32).output().unwrap();
+        assert_eq!(b.fetch(read).unwrap(), 1.0f32.into());
     }
 
     #[test]
