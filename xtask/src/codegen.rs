@@ -40,7 +40,7 @@ fn render(root: &Path) -> Result<String> {
         match package.strip_prefix(PACKAGE) {
             Some("") => text.push_str(&code),
             Some(inner) => text.push_str(&module(inner.trim_start_matches('.'), &package, &code)),
-            None => return Err(format!("package {package} is not inside {PACKAGE}").into()),
+            None => text.push_str(&module(&package, &package, &code)),
         }
     }
     Ok(text)

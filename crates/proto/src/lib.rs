@@ -1,9 +1,9 @@
 //! TensorFlow's wire and file messages as plain Rust structs.
 //!
-//! Everything of the package `tensorflow` stands at the top: [`GraphDef`], [`TensorProto`], [`RunStepRequest`]. The
-//! messages are generated from the files in `protos` by `cargo xtask codegen`; there is no logic here. Byte strings
-//! are [`bytes::Bytes`], so that decoding from one shares its memory, and maps are ordered, so that the same message
-//! always encodes to the same bytes.
+//! Everything of the package `tensorflow` stands at the top: [`GraphDef`], [`TensorProto`], [`RunStepRequest`]; our own
+//! messages are in [`ferroflow`]. All are generated from the files in `protos` by `cargo xtask codegen`; there is no logic
+//! here. Byte strings are [`bytes::Bytes`], so that decoding from one shares its memory, and maps are ordered, so that the
+//! same message always encodes to the same bytes.
 //!
 //! ```
 //! use prost::Message;

@@ -10,6 +10,7 @@
 //! # Ok::<(), tensor::Error>(())
 //! ```
 
+mod arriving;
 mod buffer;
 mod dtype;
 mod error;
@@ -19,6 +20,7 @@ mod quote;
 mod shape;
 mod tensor;
 
+pub use arriving::ArrivingTensor;
 pub use bytes::Bytes;
 pub use dtype::{DType, Element, Word};
 pub use error::{Code, Error, Result};

@@ -11,6 +11,7 @@ use crate::{Bytes, DType, Element, PartialShape, ResourceHandle, Result, Shape, 
 use crate::{bf16, f16};
 use ::proto::{ResourceHandleProto, TensorProto, TensorShapeProto, VariantTensorDataProto};
 use num_complex::Complex;
+use prost::Message;
 
 /// An element type from its number in a message; a reference type gives the type it refers to, and `true`.
 pub fn dtype_from_proto(number: i32) -> Result<(DType, bool)> {
@@ -65,9 +66,26 @@ impl Tensor {
             DType::Variant => {
                 message.variant_val = self.as_variants().unwrap_or_default().iter().map(|v| v.0.clone()).collect();
             }
-            _ => message.tensor_content = Bytes::from_owner(PlainBytes(self.clone())),
+            _ => message.tensor_content = self.content(),
         }
         message
+    }
+
+    /// The elements as `tensor_content` carries them: plain ones point into this memory, the others are laid out as
+    /// varint lengths followed by all the bytes.
+    pub fn content(&self) -> Bytes {
+        match self.dtype() {
+            DType::String => join_content(self.as_strings().unwrap_or_default()),
+            DType::Resource => {
+                let handles = self.as_handles().unwrap_or_default().iter();
+                join_content(&handles.map(|h| handle_to_proto(h).encode_to_vec()).collect::<Vec<_>>())
+            }
+            DType::Variant => {
+                let variants = self.as_variants().unwrap_or_default().iter();
+                join_content(&variants.map(|v| v.0.encode_to_vec()).collect::<Vec<_>>())
+            }
+            _ => Bytes::from_owner(PlainBytes(self.clone())),
+        }
     }
 
     /// The tensor in this message. Payload bytes are copied once, into aligned memory.
@@ -200,6 +218,21 @@ fn decode<M: prost::Message + Default>(bytes: &Bytes) -> Result<M> {
     M::decode(bytes.clone()).map_err(|e| invalid!("an element of a tensor does not parse: {e}"))
 }
 
+/// Varint lengths, then all contents.
+fn join_content<T: AsRef<[u8]>>(parts: &[T]) -> Bytes {
+    let mut content = Vec::with_capacity(parts.iter().map(|p| p.as_ref().len() + 2).sum());
+    for part in parts {
+        let mut length = part.as_ref().len() as u64;
+        while length >= 0x80 {
+            content.push(length as u8 | 0x80);
+            length >>= 7;
+        }
+        content.push(length as u8);
+    }
+    parts.iter().for_each(|part| content.extend_from_slice(part.as_ref()));
+    content.into()
+}
+
 /// Splits `n` varint lengths followed by all contents.
 fn split_content(content: &Bytes, count: usize) -> Result<Vec<Bytes>> {
     let short = || invalid!("a tensor of {count} strings has only {} bytes of content", content.len());
@@ -277,6 +310,10 @@ mod tests {
         }
     }
 
+    fn dims(tensor: &Tensor) -> Vec<i64> {
+        tensor.dims().iter().map(|&d| d as i64).collect()
+    }
+
     #[test]
     fn every_type_travels() {
         for &dtype in DType::ALL {
@@ -289,7 +326,10 @@ mod tests {
                 DType::Variant => Tensor::zeros(dtype, [1]).unwrap(),
                 _ => Tensor::from_bytes(dtype, [3], &vec![1; 3 * dtype.size()]).unwrap(),
             };
-            assert!(Tensor::from_proto(&tensor.to_proto()).unwrap() == tensor, "{dtype}");
+            let message = tensor.to_proto();
+            assert!(Tensor::from_proto(&message).unwrap() == tensor, "{dtype}");
+            let content = TensorProto { tensor_content: tensor.content(), ..self::message(dtype, &dims(&tensor)) };
+            assert!(Tensor::from_proto(&content).unwrap() == tensor, "{dtype}");
         }
     }
 
@@ -316,6 +356,9 @@ mod tests {
         let m = TensorProto { tensor_content: content, ..message(DType::String, &[2]) };
         let t = Tensor::from_proto(&m).unwrap();
         assert_eq!(t.as_strings().unwrap(), &[Bytes::from_static(b"ab"), Bytes::from_static(b"\0\xffc")]);
+        assert_eq!(t.content(), m.tensor_content);
+        let long = Tensor::string(vec![7u8; 300]);
+        assert_eq!(long.content()[..3], [0xac, 0x02, 7]);
     }
 
     #[test]

@@ -537,7 +537,7 @@ impl AsRef<[u8]> for PlainBytes {
 }
 
 /// The bytes a tensor of a plain type takes; refused if that cannot be addressed.
-fn byte_count(dtype: DType, shape: &Shape) -> Result<usize> {
+pub(crate) fn byte_count(dtype: DType, shape: &Shape) -> Result<usize> {
     let bytes =
         shape.dims().iter().try_fold(dtype.size(), |n, &d| n.checked_mul(d)).filter(|&n| n <= isize::MAX as usize);
     bytes.ok_or_else(|| invalid!("a tensor of {dtype} and shape {shape} is larger than can be addressed"))

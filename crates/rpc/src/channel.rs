@@ -1,0 +1,475 @@
+//! A client's connection to one address.
+//!
+//! It connects on first use and again when the connection was lost, with growing pauses. While a peer cannot be reached
+//! calls fail at once, and say who it is, where, why, and since when. Nothing here needs the network's threads to be
+//! polled: calls may be awaited anywhere.
+
+use crate::grpc::message::{Broken, Incoming};
+use crate::grpc::{CONTENT_TYPE, status, timeout};
+use crate::pieces::Pieces;
+use crate::runtime;
+use crate::socket::Socket;
+use bytes::Bytes;
+use distributed::TaskName;
+use h2::client::SendRequest;
+use http::{Method, Request, Response, Uri, Version, header};
+use parking_lot::Mutex;
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::{Arc, Weak};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+use tensor::{Error, Result, deadline_exceeded, failed_precondition, internal, unavailable};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+/// How long to wait for an address to be found, a connection to be accepted, and the first frame to come.
+const STEP_TIME: Duration = Duration::from_secs(5);
+/// The pause after a failed attempt: the first, and the longest.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// The same while waiting for a server to come up.
+const WAIT_MIN: Duration = Duration::from_millis(200);
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// How much a peer may send ahead of its being read: on one stream, and on all of a connection together.
+pub(crate) const STREAM_WINDOW: u32 = 8 << 20;
+pub(crate) const CONNECTION_WINDOW: u32 = 32 << 20;
+pub(crate) const FRAME_MAX: u32 = 1 << 20;
+pub(crate) const HEADERS_MAX: u32 = 64 << 10;
+
+/// Whom a channel leads to.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    task: Option<TaskName>,
+    address: String,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.task {
+            Some(task) => write!(f, "{task} at {}", self.address),
+            None => write!(f, "the server at {}", self.address),
+        }
+    }
+}
+
+/// Which of a channel's connections a call takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Lane {
+    /// For everything that should be quick.
+    Control,
+    /// For tensors on their own, which may be long and must not hold up the rest.
+    Tensors,
+}
+
+/// A client's way to one address.
+#[derive(Clone)]
+pub struct Channel {
+    control: Arc<Link>,
+    tensors: Arc<Link>,
+}
+
+impl Channel {
+    /// A channel to a task, if its name is known, at `host:port`. Nothing is sent yet.
+    pub fn new(task: Option<&TaskName>, address: &str) -> Channel {
+        let peer = Peer { task: task.cloned(), address: address.to_string() };
+        Channel { control: Link::new(&peer), tensors: Link::new(&peer) }
+    }
+
+    /// Whom it leads to.
+    pub fn peer(&self) -> &Peer {
+        &self.control.peer
+    }
+
+    /// One call: a message there and a message back. Dropping it resets the stream, which the peer notices.
+    pub async fn unary(&self, call: Outgoing) -> Result<Pieces> {
+        self.call(call, async |incoming| incoming.message().await).await
+    }
+
+    /// As [`unary`](Channel::unary), with the answer read as it comes. `read` gives `None` if there is no message.
+    pub async fn call<T>(
+        &self,
+        call: Outgoing,
+        read: impl AsyncFn(&mut Incoming) -> Result<Option<T>, Broken>,
+    ) -> Result<T> {
+        let (path, limit) = (call.path, call.limit);
+        let link = self.link(call.lane).clone();
+        let started = Instant::now();
+        match runtime::within(limit, link.call(&call, read)).await {
+            Some(answer) => answer,
+            None => Err(deadline_exceeded!(
+                "{} on {} has not ended within {}{}",
+                method(path),
+                link.peer,
+                Seconds(started.elapsed()),
+                link.what_it_waits_for()
+            )),
+        }
+    }
+
+    /// Waits until the peer answers, but no longer than this.
+    pub async fn wait_until_ready(&self, patience: Duration) -> Result<()> {
+        let started = Instant::now();
+        let mut pause = WAIT_MIN;
+        loop {
+            let left = patience.saturating_sub(started.elapsed());
+            let error = match runtime::within(Some(left), self.control.ready()).await {
+                Some(Ok(_)) => return Ok(()),
+                Some(Err(error)) if error.code != tensor::Code::Unavailable => return Err(error),
+                Some(Err(error)) => error,
+                None => unavailable!("{} does not answer{}", self.peer(), self.control.what_it_waits_for()),
+            };
+            if started.elapsed() + pause >= patience {
+                return Err(Error {
+                    message: format!("{}; waited for {}", error.message, Seconds(started.elapsed())),
+                    ..error
+                });
+            }
+            runtime::sleep(pause).await;
+            pause = (pause * 2).min(WAIT_MAX);
+        }
+    }
+
+    fn link(&self, lane: Lane) -> &Arc<Link> {
+        match lane {
+            Lane::Control => &self.control,
+            Lane::Tensors => &self.tensors,
+        }
+    }
+}
+
+/// A call to be made.
+#[derive(Clone, Debug)]
+pub struct Outgoing {
+    /// `/package.Service/Method`.
+    pub path: &'static str,
+    /// The message, prefix included.
+    pub body: Vec<Bytes>,
+    /// How long it may take, connecting included.
+    pub limit: Option<Duration>,
+    /// Which connection it takes.
+    pub lane: Lane,
+}
+
+/// One connection of a channel, and its history.
+struct Link {
+    peer: Peer,
+    state: Mutex<State>,
+    changed: watch::Sender<()>,
+}
+
+#[derive(Default)]
+struct State {
+    stage: Stage,
+    /// Counts the connections, so that news of an old one does not touch its successor.
+    generation: u64,
+    /// Attempts that failed since the last success.
+    failures: Option<Failures>,
+}
+
+#[derive(Default)]
+enum Stage {
+    #[default]
+    Idle,
+    Connecting {
+        since: Instant,
+    },
+    Ready(SendRequest<Bytes>),
+}
+
+struct Failures {
+    since: Instant,
+    count: u32,
+    last: Error,
+    /// Not to be tried again before this.
+    pause_ends: Instant,
+    pause: Duration,
+}
+
+/// Why a call got no answer.
+enum Trouble {
+    /// The peer has certainly not seen it.
+    NotSent(Error),
+    /// The peer may have seen it, or answered with this error.
+    Failed(Error),
+}
+
+impl Link {
+    fn new(peer: &Peer) -> Arc<Link> {
+        Arc::new(Link { peer: peer.clone(), state: Mutex::default(), changed: watch::Sender::new(()) })
+    }
+
+    async fn call<T>(
+        self: &Arc<Link>,
+        call: &Outgoing,
+        read: impl AsyncFn(&mut Incoming) -> Result<Option<T>, Broken>,
+    ) -> Result<T> {
+        let (connection, generation) = self.ready().await?;
+        match self.exchange(connection, call, &read).await {
+            Ok(answer) => Ok(answer),
+            Err(Trouble::Failed(error)) => Err(error),
+            // A connection that went stale unnoticed: once more on a new one.
+            Err(Trouble::NotSent(_)) => {
+                self.discard(generation);
+                let (connection, _) = self.ready().await?;
+                self.exchange(connection, call, &read).await.map_err(|trouble| match trouble {
+                    Trouble::NotSent(error) | Trouble::Failed(error) => error,
+                })
+            }
+        }
+    }
+
+    /// The connection, made if there is none. Fails at once during the pause after a failed attempt.
+    async fn ready(self: &Arc<Link>) -> Result<(SendRequest<Bytes>, u64)> {
+        let mut changes = self.changed.subscribe();
+        let mut tried = false;
+        loop {
+            {
+                let mut state = self.state.lock();
+                changes.borrow_and_update();
+                match (&state.stage, &state.failures) {
+                    (Stage::Ready(connection), _) => return Ok((connection.clone(), state.generation)),
+                    (Stage::Idle, Some(failures)) if tried || Instant::now() < failures.pause_ends => {
+                        return Err(self.unreachable(failures));
+                    }
+                    (Stage::Idle, _) => self.start(&mut state),
+                    (Stage::Connecting { .. }, _) => {}
+                }
+                tried = true;
+            }
+            // The sender lives in `self`.
+            let _ = changes.changed().await;
+        }
+    }
+
+    fn start(self: &Arc<Link>, state: &mut State) {
+        state.generation += 1;
+        state.stage = Stage::Connecting { since: Instant::now() };
+        runtime::network().spawn(live(Arc::downgrade(self), self.peer.address.clone(), state.generation));
+    }
+
+    fn set_ready(&self, generation: u64, connection: SendRequest<Bytes>) {
+        let mut state = self.state.lock();
+        if state.generation == generation {
+            state.stage = Stage::Ready(connection);
+            state.failures = None;
+            self.changed.send_replace(());
+        }
+    }
+
+    fn set_failed(&self, generation: u64, cause: Error) {
+        let mut state = self.state.lock();
+        if state.generation != generation {
+            return;
+        }
+        let now = Instant::now();
+        let (since, count, pause) = match (&state.failures, &state.stage) {
+            (Some(before), _) => (before.since, before.count + 1, (before.pause * 2).min(PAUSE_MAX)),
+            (None, Stage::Connecting { since }) => (*since, 1, PAUSE_MIN),
+            (None, _) => (now, 1, PAUSE_MIN),
+        };
+        state.stage = Stage::Idle;
+        state.failures = Some(Failures { since, count, last: cause, pause_ends: now + pause, pause });
+        self.changed.send_replace(());
+    }
+
+    /// The connection of this generation is no good any more.
+    fn discard(&self, generation: u64) {
+        let mut state = self.state.lock();
+        if state.generation == generation && matches!(state.stage, Stage::Ready(_)) {
+            state.stage = Stage::Idle;
+            self.changed.send_replace(());
+        }
+    }
+
+    fn unreachable(&self, failures: &Failures) -> Error {
+        let tries = if failures.count == 1 { "1 attempt".into() } else { format!("{} attempts", failures.count) };
+        let message = format!(
+            "{} cannot be reached: {} ({tries} in {})",
+            self.peer,
+            failures.last.message,
+            Seconds(failures.since.elapsed())
+        );
+        Error { message, ..failures.last.clone() }
+    }
+
+    /// For the end of a sentence about a call that took too long.
+    fn what_it_waits_for(&self) -> String {
+        let state = self.state.lock();
+        match (&state.stage, &state.failures) {
+            (Stage::Connecting { since }, None) => format!("; it has been connecting for {}", Seconds(since.elapsed())),
+            (_, Some(failures)) => {
+                format!("; not connected for {}: {}", Seconds(failures.since.elapsed()), failures.last.message)
+            }
+            _ => String::new(),
+        }
+    }
+
+    async fn exchange<T>(
+        &self,
+        connection: SendRequest<Bytes>,
+        call: &Outgoing,
+        read: &impl AsyncFn(&mut Incoming) -> Result<Option<T>, Broken>,
+    ) -> Result<T, Trouble> {
+        let not_sent = |e: h2::Error| Trouble::NotSent(self.lost(call.path, &e));
+        let failed = |e: h2::Error| match e.reason() {
+            Some(h2::Reason::REFUSED_STREAM) => not_sent(e),
+            _ => Trouble::Failed(self.lost(call.path, &e)),
+        };
+        let request = request(call, &self.peer.address).map_err(Trouble::Failed)?;
+        let mut connection = connection.ready().await.map_err(not_sent)?;
+        let (response, mut stream) = connection.send_request(request, call.body.is_empty()).map_err(not_sent)?;
+        for (i, part) in call.body.iter().enumerate() {
+            // A peer may answer before it has heard everything: then that answer tells.
+            if stream.send_data(part.clone(), i + 1 == call.body.len()).is_err() {
+                break;
+            }
+        }
+        let mut incoming = open(response.await.map_err(failed)?).map_err(Trouble::Failed)?;
+        let message = read(&mut incoming).await.map_err(|broken| match broken {
+            Broken::Stream(e) => failed(e),
+            Broken::Content(e) => Trouble::Failed(e),
+        })?;
+        let trailers = incoming.trailers().await.map_err(failed)?;
+        let ended = trailers.and_then(|trailers| status::read(&trailers));
+        ended.unwrap_or_else(|| Err(internal!("the answer has no status"))).map_err(Trouble::Failed)?;
+        message.ok_or_else(|| Trouble::Failed(internal!("the answer has no message")))
+    }
+
+    fn lost(&self, path: &str, e: &h2::Error) -> Error {
+        let error = status::from_h2(e);
+        Error { message: format!("{} on {} broke off: {}", method(path), self.peer, error.message), ..error }
+    }
+}
+
+fn request(call: &Outgoing, authority: &str) -> Result<Request<()>> {
+    let uri = Uri::builder().scheme("http").authority(authority).path_and_query(call.path).build();
+    let uri = uri.map_err(|e| tensor::invalid!("'{authority}' is not an address: {e}"))?;
+    let mut request = Request::builder()
+        .method(Method::POST)
+        .version(Version::HTTP_2)
+        .uri(uri)
+        .header(header::TE, "trailers")
+        .header(header::CONTENT_TYPE, CONTENT_TYPE)
+        .header(header::USER_AGENT, concat!("ferroflow/", env!("CARGO_PKG_VERSION")));
+    if let Some(limit) = call.limit {
+        request = request.header(timeout::GRPC_TIMEOUT, timeout::format(limit));
+    }
+    request.body(()).map_err(|e| internal!("a request could not be made: {e}"))
+}
+
+/// Looks at the head of an answer: a message may follow, or the failure is known already.
+fn open(response: Response<h2::RecvStream>) -> Result<Incoming> {
+    let (head, body) = response.into_parts();
+    if let Some(ended) = status::read(&head.headers) {
+        ended?;
+    }
+    if head.status != http::StatusCode::OK {
+        return Err(status::from_http(head.status));
+    }
+    let kind = head.headers.get(header::CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
+    if !kind.starts_with(CONTENT_TYPE.as_bytes()) {
+        let kind = String::from_utf8_lossy(kind);
+        return Err(internal!("the answer is of the type '{kind}', wanted {CONTENT_TYPE}"));
+    }
+    Incoming::new(body, &head.headers)
+}
+
+/// A connection's whole life, from the first attempt to its end.
+async fn live(link: Weak<Link>, address: String, generation: u64) {
+    let (connection, sender) = match connect(&address).await {
+        Ok(connected) => connected,
+        Err(cause) => {
+            if let Some(link) = link.upgrade() {
+                link.set_failed(generation, cause);
+            }
+            return;
+        }
+    };
+    if let Some(link) = link.upgrade() {
+        link.set_ready(generation, sender);
+    }
+    // However it ends, calls under way hear of it themselves.
+    let _ = connection.await;
+    if let Some(link) = link.upgrade() {
+        link.discard(generation);
+    }
+}
+
+type Connection = std::pin::Pin<Box<h2::client::Connection<Socket>>>;
+
+async fn connect(address: &str) -> Result<(Connection, SendRequest<Bytes>)> {
+    let (socket, first_frame) = Socket::client(open_socket(address).await?)?;
+    let handshake = h2::client::Builder::new()
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_frame_size(FRAME_MAX)
+        .max_header_list_size(HEADERS_MAX)
+        .enable_push(false)
+        .handshake::<_, Bytes>(socket);
+    let silent = || unavailable!("the connection was accepted, but nothing came for {}", Seconds(STEP_TIME));
+    let step = tokio::time::timeout(STEP_TIME, handshake).await.map_err(|_| silent())?;
+    let (sender, connection) = step.map_err(|e| handshake_failed(&e))?;
+    let mut connection = Box::pin(connection);
+    let mut first_frame = pin!(first_frame);
+    let spoken = poll_fn(|cx| {
+        if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+            return Poll::Ready(Err(match ended {
+                Ok(()) => unavailable!("the connection was accepted and closed again"),
+                Err(e) => handshake_failed(&e),
+            }));
+        }
+        first_frame.as_mut().poll(cx).map(|_| Ok(()))
+    });
+    tokio::time::timeout(STEP_TIME, spoken).await.map_err(|_| silent())??;
+    Ok((connection, sender))
+}
+
+fn handshake_failed(e: &h2::Error) -> Error {
+    match e.get_io() {
+        // What the socket says about other protocols: waiting will not change it.
+        Some(io) if io.kind() == io::ErrorKind::InvalidData => failed_precondition!("{io}"),
+        Some(io) => unavailable!("the connection was accepted and lost again: {io}"),
+        None => unavailable!("the connection was refused: {e}"),
+    }
+}
+
+async fn open_socket(address: &str) -> Result<TcpStream> {
+    let mut last = None;
+    for resolved in resolve(address).await? {
+        match tokio::time::timeout(STEP_TIME, TcpStream::connect(resolved)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(e)) if e.kind() == io::ErrorKind::ConnectionRefused => {
+                last = Some(unavailable!("connection refused: nothing listens there"));
+            }
+            Ok(Err(e)) => last = Some(unavailable!("{e}")),
+            Err(_) => last = Some(unavailable!("no answer to the request for a connection for {}", Seconds(STEP_TIME))),
+        }
+    }
+    Err(last.unwrap_or_else(|| unavailable!("the host name has no address")))
+}
+
+async fn resolve(address: &str) -> Result<Vec<SocketAddr>> {
+    let unknown = |e: &dyn fmt::Display| unavailable!("the host name cannot be resolved: {e}");
+    match tokio::time::timeout(STEP_TIME, tokio::net::lookup_host(address)).await {
+        Ok(found) => Ok(found.map_err(|e| unknown(&e))?.collect()),
+        Err(_) => Err(unknown(&format!("no answer for {}", Seconds(STEP_TIME)))),
+    }
+}
+
+fn method(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// A time as people say it.
+struct Seconds(Duration);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.1} s", self.0.as_secs_f64())
+    }
+}

@@ -1,0 +1,8 @@
+//! gRPC on top of HTTP/2, as far as unary calls need it: statuses, messages, time limits.
+
+pub mod message;
+pub mod status;
+pub mod timeout;
+
+/// What requests and responses say they are.
+pub const CONTENT_TYPE: &str = "application/grpc";

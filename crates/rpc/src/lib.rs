@@ -1,0 +1,33 @@
+//! Master and worker over the network: the only crate that knows gRPC.
+//!
+//! On one side a [`Server`] answers calls with [`MasterService`], [`WorkerService`] and [`TaskService`], each of which
+//! turns messages into calls of an interface. On the other [`RemoteMaster`] and [`RemoteWorker`] implement the same
+//! interfaces by calls over a [`Channel`]. [`GrpcNetwork`] is how a task reaches its peers.
+//!
+//! gRPC is spoken directly on HTTP/2: all calls are unary, a tensor's bytes go from its own memory to the socket and from
+//! the socket into aligned memory, and what went wrong on the way is not lost.
+
+pub mod channel;
+pub mod fields;
+pub mod grpc;
+pub mod holder;
+pub mod master_service;
+pub mod network;
+pub mod pieces;
+pub mod remote_master;
+pub mod remote_worker;
+pub mod request_ids;
+pub mod runtime;
+pub mod server;
+pub mod socket;
+pub mod task_service;
+pub mod worker_service;
+
+pub use channel::{Channel, Lane};
+pub use master_service::MasterService;
+pub use network::GrpcNetwork;
+pub use remote_master::{RemoteMaster, RemoteOptions};
+pub use remote_worker::RemoteWorker;
+pub use server::{Listener, Server, Service};
+pub use task_service::{RemoteTask, TaskService, TaskStatus};
+pub use worker_service::WorkerService;

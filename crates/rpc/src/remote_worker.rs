@@ -1,0 +1,247 @@
+//! A worker in another process, asked over gRPC.
+
+use crate::channel::{Channel, Lane, Outgoing};
+use crate::fields::{self, Start};
+use crate::grpc::message::{Broken, Incoming, prefix};
+use crate::pieces::{PREFIX, Pieces, Writer};
+use bytes::Bytes;
+use distributed::interface::{
+    Call, GraphHandle, Partial, RegisterGraph, RunGraph, RunGraphReply, SessionHandle, WorkerInterface,
+};
+use framework::{Delivery, Env, RendezvousKey, SystemEnv};
+use prost::Message;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+use tensor::{ArrivingTensor, Code, Error, Result, Tensor, internal};
+
+/// Stands for a worker at the other end of a channel.
+pub struct RemoteWorker {
+    channel: Channel,
+    env: SystemEnv,
+}
+
+/// How long a task may take to drop a session: its master does not wait for ever to close one.
+const DELETE_TIME: Duration = Duration::from_secs(10);
+
+impl RemoteWorker {
+    /// The worker that this channel leads to.
+    pub fn new(channel: Channel) -> RemoteWorker {
+        RemoteWorker { channel, env: SystemEnv::default() }
+    }
+
+    async fn ask<M: Message + Default>(
+        &self,
+        path: &'static str,
+        request: impl Message,
+        limit: Option<Duration>,
+    ) -> Result<M> {
+        let body = Writer::default().message(&request).finish(path)?;
+        let answer = self.channel.unary(Outgoing { path, body, limit, lane: Lane::Control }).await?;
+        answer.decode("the answer")
+    }
+
+    async fn run(&self, request: RunGraph) -> Result<RunGraphReply> {
+        const PATH: &str = "/tensorflow.WorkerService/RunGraph";
+        const RECV: u32 = 1;
+        let limit = request.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let body = encode_run_graph(&request, fresh_id(&self.env))?;
+        let answer = self.channel.unary(Outgoing { path: PATH, body, limit, lane: Lane::Control }).await?;
+        let (head, recv) = fields::split::<proto::RunGraphResponse>(answer, RECV, "the answer to RunGraph")?;
+        in_body(head.status_code, head.status_error_message)?;
+        Ok(RunGraphReply {
+            recv: by_name(recv, request.recv.iter().map(RendezvousKey::as_str))?,
+            step_stats: head.step_stats.unwrap_or_default(),
+            graphs: head.partition_graph,
+        })
+    }
+
+    async fn receive(&self, step: i64, key: RendezvousKey) -> Result<Delivery> {
+        const PATH: &str = "/tensorflow.WorkerService/RecvTensor";
+        let request = proto::RecvTensorRequest {
+            step_id: step,
+            rendezvous_key: key.as_str().to_string(),
+            request_id: fresh_id(&self.env),
+            ..Default::default()
+        };
+        let body = Writer::default().message(&request).finish(PATH)?;
+        let call = Outgoing { path: PATH, body, limit: None, lane: Lane::Tensors };
+        self.channel.call(call, receive_tensor).await
+    }
+}
+
+/// Reads an answer to RecvTensor. A large tensor goes into its own memory as it comes, so that it never exists twice.
+async fn receive_tensor(incoming: &mut Incoming) -> Result<Option<Delivery>, Broken> {
+    let mut pieces = Pieces::default();
+    let mut announced = None;
+    while let Some(chunk) = incoming.chunk().await? {
+        pieces.gather(chunk);
+        if announced.is_none() && pieces.len() >= PREFIX {
+            announced = Some(prefix(&mut pieces)?);
+        }
+        let Some((is_packed, len)) = announced else { continue };
+        if is_packed || pieces.len() >= len {
+            break;
+        }
+        let mut rest = pieces.clone();
+        match fields::start_of_recv_tensor(&mut rest, len) {
+            Start::Incomplete => continue,
+            Start::Other => break,
+            Start::Content(tensor) => return receive_content(incoming, rest, tensor).await.map(Some),
+        }
+    }
+    match incoming.message_after(pieces, announced).await? {
+        Some(message) => Ok(Some(decode_received(message)?)),
+        None => Ok(None),
+    }
+}
+
+async fn receive_content(
+    incoming: &mut Incoming,
+    first: Pieces,
+    mut tensor: ArrivingTensor,
+) -> Result<Delivery, Broken> {
+    for chunk in first {
+        tensor.push(&chunk)?;
+    }
+    while let Some(chunk) = incoming.chunk().await? {
+        tensor.push(&chunk)?;
+    }
+    Ok(Delivery::Tensor(tensor.finish()?))
+}
+
+fn decode_received(message: Pieces) -> Result<Delivery> {
+    const TENSOR: u32 = 1;
+    let (head, tensors) = fields::split::<proto::RecvTensorResponse>(message, TENSOR, "the answer to RecvTensor")?;
+    if head.is_dead {
+        return Ok(Delivery::Dead);
+    }
+    let found = tensors.into_iter().next_back().unwrap_or_default();
+    Ok(Delivery::Tensor(fields::tensor(found)?))
+}
+
+impl WorkerInterface for RemoteWorker {
+    fn get_status(&self, request: proto::GetStatusRequest) -> Call<'_, Vec<proto::DeviceAttributes>> {
+        Box::pin(async move {
+            let answer: proto::GetStatusResponse =
+                self.ask("/tensorflow.WorkerService/GetStatus", request, None).await?;
+            Ok(answer.device_attributes)
+        })
+    }
+
+    fn create_worker_session(&self, request: proto::CreateWorkerSessionRequest) -> Call<'_, ()> {
+        Box::pin(async move {
+            let path = "/tensorflow.WorkerService/CreateWorkerSession";
+            self.ask::<proto::CreateWorkerSessionResponse>(path, request, None).await.map(drop)
+        })
+    }
+
+    fn delete_worker_session(&self, session: SessionHandle) -> Call<'_, ()> {
+        Box::pin(async move {
+            let path = "/tensorflow.WorkerService/DeleteWorkerSession";
+            let request = proto::DeleteWorkerSessionRequest { session_handle: session };
+            self.ask::<proto::DeleteWorkerSessionResponse>(path, request, Some(DELETE_TIME)).await.map(drop)
+        })
+    }
+
+    fn register_graph(&self, request: RegisterGraph) -> Call<'_, GraphHandle> {
+        Box::pin(async move {
+            let message = proto::RegisterGraphRequest {
+                create_worker_session_called: !request.session.is_empty(),
+                session_handle: request.session,
+                graph_def: Some(framework::graph::export::export(&request.graph)),
+                graph_options: request.config.graph_options.clone(),
+                config_proto: Some(request.config),
+                ..Default::default()
+            };
+            let answer: proto::RegisterGraphResponse =
+                self.ask("/tensorflow.WorkerService/RegisterGraph", message, None).await?;
+            Ok(answer.graph_handle)
+        })
+    }
+
+    fn deregister_graph(&self, session: SessionHandle, graph: GraphHandle) -> Call<'_, ()> {
+        Box::pin(async move {
+            let path = "/tensorflow.WorkerService/DeregisterGraph";
+            let request = proto::DeregisterGraphRequest {
+                create_worker_session_called: !session.is_empty(),
+                session_handle: session,
+                graph_handle: graph,
+            };
+            self.ask::<proto::DeregisterGraphResponse>(path, request, None).await.map(drop)
+        })
+    }
+
+    fn run_graph(&self, request: RunGraph) -> Call<'_, RunGraphReply> {
+        Box::pin(self.run(request))
+    }
+
+    fn recv_tensor(&self, step: i64, key: RendezvousKey) -> Call<'_, Delivery> {
+        Box::pin(self.receive(step, key))
+    }
+
+    fn cleanup_graph(&self, step: i64) -> Call<'_, ()> {
+        Box::pin(async move {
+            let path = "/tensorflow.WorkerService/CleanupGraph";
+            let request = proto::CleanupGraphRequest { step_id: step };
+            self.ask::<proto::CleanupGraphResponse>(path, request, None).await.map(drop)
+        })
+    }
+
+    fn cleanup_all(&self, containers: Vec<String>) -> Call<'_, ()> {
+        Box::pin(async move {
+            let path = "/tensorflow.WorkerService/CleanupAll";
+            let request = proto::CleanupAllRequest { container: containers };
+            self.ask::<proto::CleanupAllResponse>(path, request, None).await.map(drop)
+        })
+    }
+
+    fn logging(&self, request: proto::LoggingRequest) -> Call<'_, proto::LoggingResponse> {
+        Box::pin(self.ask("/tensorflow.WorkerService/Logging", request, None))
+    }
+}
+
+fn encode_run_graph(request: &RunGraph, request_id: i64) -> Result<Vec<Bytes>> {
+    const SEND: u32 = 3;
+    let head = proto::RunGraphRequest {
+        session_handle: request.session.clone(),
+        create_worker_session_called: !request.session.is_empty(),
+        graph_handle: request.graph.clone(),
+        step_id: request.step,
+        recv_key: request.recv.iter().map(|key| key.as_str().to_string()).collect(),
+        exec_opts: Some(proto::ExecutorOpts {
+            record_timeline: request.trace,
+            record_partition_graphs: request.want_graphs,
+            ..Default::default()
+        }),
+        is_partial: request.partial.is_some(),
+        is_last_partial_run: request.partial == Some(Partial::Last),
+        store_errors_in_response_body: true,
+        request_id,
+        ..Default::default()
+    };
+    let mut writer = Writer::default().message(&head);
+    for (key, tensor) in &request.send {
+        writer.put_named_tensor_field(SEND, key.as_str(), tensor);
+    }
+    writer.finish("RunGraph")
+}
+
+/// A number for a request that is to be carried out once.
+pub(crate) fn fresh_id(env: &SystemEnv) -> i64 {
+    match env.random_u64() as i64 {
+        0 => 1, // would mean: not tracked
+        id => id,
+    }
+}
+
+/// The failure that an answer reports in its body.
+pub(crate) fn in_body(code: i32, message: String) -> Result<()> {
+    Code::from_i32(code).map_or(Ok(()), |code| Err(Error::new(code, message)))
+}
+
+/// Values that came under their names in any order, in the order in which they were asked for.
+pub(crate) fn by_name<'a>(found: Vec<Pieces>, wanted: impl Iterator<Item = &'a str>) -> Result<Vec<Tensor>> {
+    let found = found.into_iter().map(fields::named_tensor).collect::<Result<HashMap<String, Tensor>>>()?;
+    let missing = |name: &str| internal!("the answer does not hold '{name}', which was asked for");
+    wanted.map(|name| found.get(name).cloned().ok_or_else(|| missing(name))).collect()
+}

@@ -1,0 +1,49 @@
+//! The threads of a process that serve the network: one set for all its servers and clients.
+//!
+//! There are two kinds. Network threads move bytes and answer what takes no time. Step threads take calls in which
+//! something is computed: a step begins on the thread that polls it, and what it wakes meanwhile (a connection with a
+//! request to send) must not have to wait for that thread to be free again.
+
+use std::future::Future;
+use std::sync::OnceLock;
+use std::time::Duration;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::time::Sleep;
+
+/// The threads that move bytes, started on first use.
+pub fn network() -> &'static Handle {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    RUNTIME.get_or_init(|| start("ferroflow-net", cores().max(2))).handle()
+}
+
+/// The threads on which steps begin, started on first use.
+pub fn steps() -> &'static Handle {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    RUNTIME.get_or_init(|| start("ferroflow-step", (cores() + 2).max(4))).handle()
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
+}
+
+fn start(name: &str, threads: usize) -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    let runtime = builder.worker_threads(threads).thread_name(name).enable_io().enable_time().build();
+    runtime.expect("the system has threads and an event queue for the network")
+}
+
+/// A timer that may be made and waited for on any thread.
+pub fn sleep(time: Duration) -> Sleep {
+    let _context = network().enter();
+    tokio::time::sleep(time)
+}
+
+/// The outcome of a future, or `None` if this time passes first. May be waited for on any thread.
+pub async fn within<F: Future>(limit: Option<Duration>, future: F) -> Option<F::Output> {
+    let Some(limit) = limit else { return Some(future.await) };
+    let timeout = {
+        let _context = network().enter();
+        tokio::time::timeout(limit, future)
+    };
+    timeout.await.ok()
+}

@@ -1,0 +1,381 @@
+//! Listens on an address and answers calls.
+//!
+//! Each call is a task of its own, so that any number may wait without holding up others or a thread. A call is dropped,
+//! and with it whatever it had under way, when its caller resets it, goes away, or is out of time. Every phase in which a
+//! peer could keep us waiting has a limit.
+
+use crate::channel::{CONNECTION_WINDOW, FRAME_MAX, HEADERS_MAX, STREAM_WINDOW};
+use crate::grpc::message::{Broken, Incoming};
+use crate::grpc::{CONTENT_TYPE, status, timeout};
+use crate::pieces::Pieces;
+use crate::socket::Socket;
+use crate::{holder, runtime};
+use bytes::Bytes;
+use framework::BoxFuture;
+use h2::server::SendResponse;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+use tensor::{Code, Error, Result, deadline_exceeded, internal, invalid, unavailable};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// How long a new connection may take to say that it is HTTP/2.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+/// Calls under way on one connection; most of them wait for a tensor.
+const CALLS_MAX: u32 = 100_000;
+/// Calls that were reset before they were looked at; beyond this a peer only keeps us busy.
+const RESETS_MAX: usize = 1_000;
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 4096;
+/// The pause after a connection could not be accepted, as when there are too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Answers the calls of one gRPC service.
+pub trait Service: Send + Sync + 'static {
+    /// Package and name, as in `tensorflow.WorkerService`.
+    fn name(&self) -> &'static str;
+    /// Whether a method computes: it then gets a thread of those on which steps begin.
+    fn computes(&self, method: &str) -> bool;
+    /// Answers a call. Dropping the future cancels it.
+    fn call(self: Arc<Self>, call: Call) -> BoxFuture<Result<Vec<Bytes>>>;
+}
+
+/// A call that came in.
+#[derive(Debug)]
+pub struct Call {
+    /// The method's name.
+    pub method: String,
+    /// The request.
+    pub message: Pieces,
+    /// When the caller stops waiting.
+    pub deadline: Option<Instant>,
+}
+
+/// The answer to a method that is not there, worded as peers expect it: not at all.
+pub fn unknown_method() -> Error {
+    Error::new(Code::Unimplemented, "")
+}
+
+/// An address that is taken, before anything is served on it.
+#[derive(Debug)]
+pub struct Listener {
+    socket: std::net::TcpListener,
+    address: SocketAddr,
+}
+
+impl Listener {
+    /// Takes `host:port`; port 0 takes any that is free.
+    pub fn bind(address: &str) -> Result<Listener> {
+        let found = address.to_socket_addrs();
+        let candidates =
+            found.map_err(|e| invalid!("cannot listen on {address}: the address is not known here: {e}"))?;
+        let mut last = None;
+        for candidate in candidates {
+            match listen(candidate) {
+                Ok(socket) => {
+                    let address = socket.local_addr()?;
+                    return Ok(Listener { socket, address });
+                }
+                Err(e) => last = Some(bind_failed(address, candidate, &e)),
+            }
+        }
+        Err(last.unwrap_or_else(|| invalid!("cannot listen on {address}: the host has no address")))
+    }
+
+    /// The address that was taken.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Begins to answer calls.
+    pub fn serve(self, services: Vec<Arc<dyn Service>>) -> Result<Server> {
+        let listener = {
+            let _context = runtime::network().enter();
+            TcpListener::from_std(self.socket)?
+        };
+        let services: Services = Arc::new(services.into_iter().map(|service| (service.name(), service)).collect());
+        let listener = Arc::new(Mutex::new(Some(listener)));
+        let server =
+            Server { address: self.address, listener: listener.clone(), phase: watch::Sender::new(Phase::Open) };
+        runtime::network().spawn(accept(listener, services, server.phase.subscribe()));
+        Ok(server)
+    }
+}
+
+fn listen(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
+    use socket2::{Domain, Protocol, Socket, Type};
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    // Connections of a former server that are still being wound up do not keep its port.
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+fn bind_failed(wanted: &str, address: SocketAddr, e: &std::io::Error) -> Error {
+    use std::io::ErrorKind;
+    match e.kind() {
+        ErrorKind::AddrInUse => match holder::of_port(address.port()) {
+            Some(holder) => unavailable!("cannot listen on {wanted}: the port is taken by {holder}"),
+            None => unavailable!("cannot listen on {wanted}: the port is taken"),
+        },
+        ErrorKind::AddrNotAvailable => invalid!("cannot listen on {wanted}: {} is not of this machine", address.ip()),
+        ErrorKind::PermissionDenied => Error::new(Code::PermissionDenied, format!("cannot listen on {wanted}: {e}")),
+        _ => unavailable!("cannot listen on {wanted}: {e}"),
+    }
+}
+
+type Services = Arc<HashMap<&'static str, Arc<dyn Service>>>;
+type SharedListener = Arc<Mutex<Option<TcpListener>>>;
+
+/// How far a server is from its end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    Open,
+    /// Calls under way are finished, new ones refused.
+    Draining,
+    Closed,
+}
+
+/// Something that answers calls. Dropping it frees the address at once and breaks off what is under way.
+pub struct Server {
+    address: SocketAddr,
+    listener: SharedListener,
+    phase: watch::Sender<Phase>,
+}
+
+impl Server {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Frees the address, lets calls under way end within this time, and breaks off the rest. Whether all ended.
+    pub async fn stop(&self, limit: Duration) -> bool {
+        self.close_listener();
+        self.phase.send_replace(Phase::Draining);
+        let drained = runtime::within(Some(limit), self.phase.closed()).await.is_some();
+        self.phase.send_replace(Phase::Closed);
+        drained
+    }
+
+    fn close_listener(&self) {
+        drop(self.listener.lock().take());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.close_listener();
+        self.phase.send_replace(Phase::Closed);
+    }
+}
+
+async fn accept(listener: SharedListener, services: Services, mut phase: watch::Receiver<Phase>) {
+    while *phase.borrow_and_update() == Phase::Open {
+        match next_connection(&listener, &mut phase).await {
+            None => return,
+            Some(Ok(stream)) => {
+                tokio::spawn(converse(stream, services.clone(), phase.clone()));
+            }
+            Some(Err(_)) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        }
+    }
+}
+
+/// `None` when the phase changes.
+async fn next_connection(
+    listener: &SharedListener,
+    phase: &mut watch::Receiver<Phase>,
+) -> Option<std::io::Result<TcpStream>> {
+    let mut changed = pin!(phase.changed());
+    poll_fn(|cx| {
+        if changed.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(None);
+        }
+        let listener = listener.lock();
+        let Some(listener) = listener.as_ref() else { return Poll::Ready(None) };
+        listener.poll_accept(cx).map(|accepted| Some(accepted.map(|(stream, _)| stream)))
+    })
+    .await
+}
+
+/// One connection, from its first byte to its last.
+async fn converse(stream: TcpStream, services: Services, mut phase: watch::Receiver<Phase>) {
+    let Ok(socket) = Socket::server(stream) else { return };
+    let handshake = h2::server::Builder::new()
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_frame_size(FRAME_MAX)
+        .max_header_list_size(HEADERS_MAX)
+        .max_concurrent_streams(CALLS_MAX)
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .handshake::<_, Bytes>(socket);
+    let Ok(Ok(mut connection)) = tokio::time::timeout(HANDSHAKE_TIME, handshake).await else { return };
+    loop {
+        match *phase.borrow_and_update() {
+            Phase::Open => {}
+            Phase::Draining => connection.graceful_shutdown(),
+            Phase::Closed => return,
+        }
+        match next_request(&mut connection, &mut phase).await {
+            ControlFlow::Continue(None) => {}
+            ControlFlow::Continue(Some((request, respond))) => start(request, respond, &services, &phase),
+            ControlFlow::Break(()) => return,
+        }
+    }
+}
+
+type Arrived = (Request<h2::RecvStream>, SendResponse<Bytes>);
+
+/// The next call on a connection, or nothing if the server's phase has changed; a break at the connection's end.
+async fn next_request(
+    connection: &mut h2::server::Connection<Socket, Bytes>,
+    phase: &mut watch::Receiver<Phase>,
+) -> ControlFlow<(), Option<Arrived>> {
+    let mut changed = pin!(phase.changed());
+    poll_fn(|cx| match changed.as_mut().poll(cx) {
+        Poll::Ready(Ok(())) => Poll::Ready(ControlFlow::Continue(None)),
+        Poll::Ready(Err(_)) => Poll::Ready(ControlFlow::Break(())), // the server is gone
+        Poll::Pending => connection.poll_accept(cx).map(|accepted| match accepted {
+            Some(Ok(arrived)) => ControlFlow::Continue(Some(arrived)),
+            // Whatever is wrong with a connection, its peer has been told.
+            None | Some(Err(_)) => ControlFlow::Break(()),
+        }),
+    })
+    .await
+}
+
+fn start(
+    request: Request<h2::RecvStream>,
+    mut respond: SendResponse<Bytes>,
+    services: &Services,
+    phase: &watch::Receiver<Phase>,
+) {
+    let (service, method) = match route(&request, services) {
+        Ok(found) => found,
+        Err(error) => return refuse(&mut respond, &error),
+    };
+    let threads = if service.computes(&method) { runtime::steps() } else { runtime::network() };
+    let phase = phase.clone();
+    threads.spawn(async move {
+        answer(request, respond, service, method).await;
+        drop(phase); // a server that drains waits until the last of these is gone
+    });
+}
+
+fn route(request: &Request<h2::RecvStream>, services: &Services) -> Result<(Arc<dyn Service>, String)> {
+    if request.method() != Method::POST {
+        return Err(invalid!("a call is a POST, not a {}", request.method()));
+    }
+    let kind = request.headers().get(header::CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
+    if !kind.starts_with(CONTENT_TYPE.as_bytes()) {
+        return Err(invalid!("the request is of the type '{}', wanted {CONTENT_TYPE}", String::from_utf8_lossy(kind)));
+    }
+    let path = request.uri().path();
+    let (name, method) = path.strip_prefix('/').and_then(|path| path.split_once('/')).ok_or_else(unknown_method)?;
+    let service = services.get(name).ok_or_else(unknown_method)?;
+    Ok((service.clone(), method.to_string()))
+}
+
+/// Why a call is not answered.
+enum Gone {
+    /// The caller does not want an answer any more.
+    Caller,
+    /// The caller's time is up.
+    Late(Duration),
+}
+
+async fn answer(
+    request: Request<h2::RecvStream>,
+    mut respond: SendResponse<Bytes>,
+    service: Arc<dyn Service>,
+    method: String,
+) {
+    let (head, body) = request.into_parts();
+    let limit = head.headers.get(timeout::GRPC_TIMEOUT).and_then(|value| timeout::parse(value.to_str().ok()?));
+    let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+    let work = async {
+        let message = read_message(body, &head.headers).await?;
+        service.call(Call { method: method.clone(), message, deadline }).await
+    };
+    match unless_gone(work, &mut respond, limit).await {
+        Ok(Ok(parts)) => send(&mut respond, parts),
+        Ok(Err(error)) => refuse(&mut respond, &error),
+        Err(Gone::Late(limit)) => {
+            refuse(&mut respond, &deadline_exceeded!("{method} has not ended within {:.3} s", limit.as_secs_f64()));
+        }
+        Err(Gone::Caller) => {}
+    }
+}
+
+async fn read_message(body: h2::RecvStream, headers: &HeaderMap) -> Result<Pieces> {
+    match Incoming::new(body, headers)?.paced().message().await {
+        Ok(Some(message)) => Ok(message),
+        Ok(None) => Err(internal!("the request has no message")),
+        Err(Broken::Content(error)) => Err(error),
+        Err(Broken::Stream(error)) => Err(status::from_h2(&error)),
+    }
+}
+
+/// Does the work, and drops it when nobody waits for it any more.
+async fn unless_gone<T>(
+    work: impl Future<Output = Result<T>>,
+    respond: &mut SendResponse<Bytes>,
+    limit: Option<Duration>,
+) -> Result<Result<T>, Gone> {
+    let mut work = pin!(work);
+    let mut alarm = limit.map(|limit| (limit, Box::pin(runtime::sleep(limit))));
+    poll_fn(|cx| {
+        // A bug of ours in one call must not leave its caller without an answer.
+        match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+            Ok(Poll::Ready(result)) => return Poll::Ready(Ok(result)),
+            Ok(Poll::Pending) => {}
+            Err(_) => {
+                return Poll::Ready(Ok(Err(internal!("the call ended in a panic; the server's log tells where"))));
+            }
+        }
+        if respond.poll_reset(cx).is_ready() {
+            return Poll::Ready(Err(Gone::Caller));
+        }
+        match &mut alarm {
+            Some((limit, alarm)) => alarm.as_mut().poll(cx).map(|()| Err(Gone::Late(*limit))),
+            None => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// Sends an answer. Errors mean that the caller is gone.
+fn send(respond: &mut SendResponse<Bytes>, parts: Vec<Bytes>) {
+    let Ok(mut stream) = respond.send_response(head(), false) else { return };
+    for part in parts {
+        if stream.send_data(part, false).is_err() {
+            return;
+        }
+    }
+    let _ = stream.send_trailers(status::ok());
+}
+
+/// Sends a failure: head and status at once.
+fn refuse(respond: &mut SendResponse<Bytes>, error: &Error) {
+    let mut response = head();
+    response.headers_mut().extend(status::trailers(error));
+    let _ = respond.send_response(response, true);
+}
+
+fn head() -> Response<()> {
+    let mut response = Response::new(());
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
+    response
+}

@@ -1,0 +1,253 @@
+//! A master and a worker that do what the names in a request tell them, and a server for both.
+
+use distributed::TaskName;
+use distributed::interface::{
+    Call, DeviceList, GraphHandle, MasterInterface, RegisterGraph, RunGraph, RunGraphReply, RunStep, RunStepReply,
+    SessionHandle, WorkerInterface,
+};
+use framework::{Delivery, Graph, RendezvousKey};
+use rpc::{Channel, Listener, MasterService, RemoteMaster, RemoteOptions, RemoteWorker, Server, WorkerService};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tensor::{Code, Error, Result, Tensor, invalid};
+
+/// What tests wait at most for anything.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+#[track_caller]
+pub fn wait<T>(future: impl Future<Output = T>) -> T {
+    runtime::block_on(future, Some(Instant::now() + PATIENCE)).expect("in time")
+}
+
+/// Looks again and again, with a deadline.
+#[track_caller]
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Calls under way, and how many calls there have been.
+#[derive(Default)]
+pub struct Counts {
+    pub under_way: AtomicUsize,
+    pub begun: AtomicUsize,
+}
+
+impl Counts {
+    fn enter(self: &Arc<Counts>) -> Inside {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        self.under_way.fetch_add(1, Ordering::SeqCst);
+        Inside(self.clone())
+    }
+
+    pub fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::SeqCst)
+    }
+}
+
+struct Inside(Arc<Counts>);
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Does as it is told: `wait` in a name waits for ever, `panic` panics, `fail` fails.
+#[derive(Default)]
+pub struct Fake {
+    pub counts: Arc<Counts>,
+}
+
+impl Fake {
+    async fn obey(&self, name: &str) -> Result<()> {
+        let _inside = self.counts.enter();
+        match name {
+            "wait" => std::future::pending().await,
+            "panic" => panic!("as told"),
+            "fail" => Err(Error::new(Code::DataLoss, format!("100% lost: ü\n{}", "x".repeat(5000)))),
+            "derived" => Err(tensor::cancelled!("follows").into_derived()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl MasterInterface for Fake {
+    fn create_session(&self, request: proto::CreateSessionRequest) -> Call<'_, SessionHandle> {
+        Box::pin(async move {
+            self.obey(&request.target).await?;
+            Ok(format!("session of {} nodes", request.graph_def.unwrap_or_default().node.len()))
+        })
+    }
+
+    fn extend_session(&self, _: SessionHandle, graph: proto::GraphDef, version: i64) -> Call<'_, i64> {
+        Box::pin(async move { Ok(version + graph.node.len() as i64) })
+    }
+
+    /// Fetches are the feeds of that name.
+    fn run_step(&self, request: RunStep) -> Call<'_, RunStepReply> {
+        Box::pin(async move {
+            for target in &request.targets {
+                self.obey(target).await?;
+            }
+            let find = |name: &String| {
+                let found = request.feeds.iter().find(|(feed, _)| feed == name);
+                found.map(|(_, tensor)| tensor.clone()).ok_or_else(|| invalid!("{name} is not fed"))
+            };
+            let fetches = request.fetches.iter().map(find).collect::<Result<_>>()?;
+            Ok(RunStepReply { fetches, metadata: Default::default() })
+        })
+    }
+
+    fn partial_run_setup(
+        &self,
+        _: SessionHandle,
+        feeds: Vec<String>,
+        fetches: Vec<String>,
+        targets: Vec<String>,
+    ) -> Call<'_, String> {
+        Box::pin(async move { Ok(format!("{feeds:?} {fetches:?} {targets:?}")) })
+    }
+
+    fn make_callable(&self, _: SessionHandle, options: proto::CallableOptions) -> Call<'_, i64> {
+        Box::pin(async move { Ok(options.fetch.len() as i64) })
+    }
+
+    fn run_callable(&self, _: SessionHandle, _: i64, feeds: Vec<Tensor>) -> Call<'_, RunStepReply> {
+        Box::pin(async move { Ok(RunStepReply { fetches: feeds, metadata: Default::default() }) })
+    }
+
+    fn release_callable(&self, _: SessionHandle, callable: i64) -> Call<'_, ()> {
+        Box::pin(async move { if callable == 7 { Ok(()) } else { Err(invalid!("it is {callable}")) } })
+    }
+
+    fn close_session(&self, session: SessionHandle) -> Call<'_, ()> {
+        Box::pin(async move { self.obey(&session).await })
+    }
+
+    fn list_devices(&self, session: SessionHandle) -> Call<'_, DeviceList> {
+        let device = |name: &str| proto::DeviceAttributes { name: name.into(), ..Default::default() };
+        let list = DeviceList { local: vec![device(&session)], remote: vec![device("far")] };
+        Box::pin(std::future::ready(Ok(list)))
+    }
+
+    fn reset(&self, containers: Vec<String>, device_filters: Vec<String>) -> Call<'_, ()> {
+        Box::pin(async move { if containers == device_filters { Ok(()) } else { Err(invalid!("they differ")) } })
+    }
+}
+
+impl WorkerInterface for Fake {
+    fn get_status(&self, request: proto::GetStatusRequest) -> Call<'_, Vec<proto::DeviceAttributes>> {
+        let _ = request;
+        let device = proto::DeviceAttributes { name: "cpu".into(), incarnation: u64::MAX - 1, ..Default::default() };
+        Box::pin(std::future::ready(Ok(vec![device])))
+    }
+
+    fn create_worker_session(&self, request: proto::CreateWorkerSessionRequest) -> Call<'_, ()> {
+        Box::pin(async move { self.obey(&request.session_handle).await })
+    }
+
+    fn delete_worker_session(&self, session: SessionHandle) -> Call<'_, ()> {
+        Box::pin(async move { self.obey(&session).await })
+    }
+
+    fn register_graph(&self, request: RegisterGraph) -> Call<'_, GraphHandle> {
+        Box::pin(async move { Ok(format!("graph of '{}'", request.session)) })
+    }
+
+    fn deregister_graph(&self, session: SessionHandle, graph: GraphHandle) -> Call<'_, ()> {
+        Box::pin(async move { self.obey(&format!("{session}{graph}")).await })
+    }
+
+    /// Values asked for are those sent under that key.
+    fn run_graph(&self, request: RunGraph) -> Call<'_, RunGraphReply> {
+        Box::pin(async move {
+            self.obey(&request.graph).await?;
+            let find = |key: &RendezvousKey| request.send.iter().find(|(sent, _)| sent == key);
+            let recv = request.recv.iter().filter_map(find).map(|(_, tensor)| tensor.clone()).collect();
+            Ok(RunGraphReply { recv, ..Default::default() })
+        })
+    }
+
+    /// The key says what to deliver; a number is that many bytes.
+    fn recv_tensor(&self, step: i64, key: RendezvousKey) -> Call<'_, Delivery> {
+        Box::pin(async move {
+            self.obey(key.as_str()).await?;
+            match key.as_str() {
+                "dead" => Ok(Delivery::Dead),
+                "strings" => Ok(Delivery::Tensor(Tensor::from(["a", "", "ü"]))),
+                number => {
+                    let bytes: usize = number.parse().map_err(|_| invalid!("no tensor '{number}'"))?;
+                    Ok(Delivery::Tensor(pattern(bytes, step as u8)))
+                }
+            }
+        })
+    }
+
+    fn cleanup_graph(&self, _: i64) -> Call<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn cleanup_all(&self, containers: Vec<String>) -> Call<'_, ()> {
+        Box::pin(async move { self.obey(&containers.concat()).await })
+    }
+
+    fn logging(&self, request: proto::LoggingRequest) -> Call<'_, proto::LoggingResponse> {
+        let step = |&step_id: &i64| proto::LabeledStepStats { step_id, step_stats: None };
+        Box::pin(std::future::ready(Ok(proto::LoggingResponse {
+            step: request.fetch_step_id.iter().map(step).collect(),
+        })))
+    }
+}
+
+/// Bytes that differ from place to place.
+pub fn pattern(bytes: usize, seed: u8) -> Tensor {
+    let values = (0..bytes).map(|i| (i / 4096 + i) as u8 ^ seed).collect();
+    Tensor::from_vec([bytes], values).unwrap()
+}
+
+/// A server for a fake, and stubs that lead to it.
+pub struct Served {
+    pub server: Server,
+    pub counts: Arc<Counts>,
+}
+
+impl Served {
+    pub fn start() -> Served {
+        Served::at("127.0.0.1:0")
+    }
+
+    pub fn at(address: &str) -> Served {
+        let fake = Arc::new(Fake::default());
+        let counts = fake.counts.clone();
+        let import = |_: &proto::GraphDef| Ok(Graph::new());
+        let services: Vec<Arc<dyn rpc::Service>> =
+            vec![Arc::new(MasterService::new(fake.clone())), Arc::new(WorkerService::new(fake, import))];
+        Served { server: Listener::bind(address).unwrap().serve(services).unwrap(), counts }
+    }
+
+    pub fn address(&self) -> String {
+        self.server.address().to_string()
+    }
+
+    pub fn channel(&self) -> Channel {
+        Channel::new(Some(&task()), &self.address())
+    }
+
+    pub fn master(&self) -> RemoteMaster {
+        RemoteMaster::new(&format!("grpc://{}", self.address()), RemoteOptions::default())
+    }
+
+    pub fn worker(&self) -> RemoteWorker {
+        RemoteWorker::new(self.channel())
+    }
+}
+
+/// The task that stubs of a worker lead to.
+pub fn task() -> TaskName {
+    TaskName::new("ps", 3)
+}
