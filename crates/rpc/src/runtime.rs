@@ -4,9 +4,11 @@
 //! something is computed: a step begins on the thread that polls it, and what it wakes meanwhile (a connection with a
 //! request to send) must not have to wait for that thread to be free again.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::sync::OnceLock;
+use std::task::Poll;
 use std::time::Duration;
+use tensor::Result;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::Sleep;
 
@@ -46,4 +48,28 @@ pub async fn within<F: Future>(limit: Option<Duration>, future: F) -> Option<F::
         tokio::time::timeout(limit, future)
     };
     timeout.await.ok()
+}
+
+/// Does this when the process is first asked to end, by SIGTERM or SIGINT; asked again, it ends at once.
+#[cfg(unix)]
+pub fn on_signal(action: impl FnOnce() + Send + 'static) -> Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut terminate, mut interrupt) = {
+        let _context = network().enter();
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
+    };
+    network().spawn(async move {
+        let mut asked = async || {
+            poll_fn(|cx| match terminate.poll_recv(cx) {
+                Poll::Ready(_) => Poll::Ready(SignalKind::terminate()),
+                Poll::Pending => interrupt.poll_recv(cx).map(|_| SignalKind::interrupt()),
+            })
+            .await
+        };
+        asked().await;
+        action();
+        let again = asked().await;
+        std::process::exit(128 + again.as_raw_value());
+    });
+    Ok(())
 }

@@ -6,6 +6,7 @@ use crate::pieces::{Pieces, Writer};
 use crate::request_ids::RequestIds;
 use crate::server::{Call, Service, unknown_method};
 use bytes::Bytes;
+use distributed::Worker;
 use distributed::interface::{Partial, RegisterGraph, RunGraph, RunGraphReply, SessionHandle, WorkerInterface};
 use framework::{BoxFuture, Delivery, Graph, RendezvousKey};
 use std::sync::Arc;
@@ -23,8 +24,13 @@ pub struct WorkerService {
 }
 
 impl WorkerService {
-    /// Serves this worker; `import` reads the graphs that are to be registered.
-    pub fn new(
+    /// Serves this worker.
+    pub fn new(worker: Arc<Worker>) -> WorkerService {
+        WorkerService::with_import(worker.clone(), move |graph| worker.import(graph))
+    }
+
+    /// Serves any worker; `import` reads the graphs that are to be registered.
+    pub fn with_import(
         worker: Arc<dyn WorkerInterface>,
         import: impl Fn(&proto::GraphDef) -> Result<Graph> + Send + Sync + 'static,
     ) -> WorkerService {

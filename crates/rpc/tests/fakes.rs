@@ -226,7 +226,7 @@ impl Served {
         let counts = fake.counts.clone();
         let import = |_: &proto::GraphDef| Ok(Graph::new());
         let services: Vec<Arc<dyn rpc::Service>> =
-            vec![Arc::new(MasterService::new(fake.clone())), Arc::new(WorkerService::new(fake, import))];
+            vec![Arc::new(MasterService::new(fake.clone())), Arc::new(WorkerService::with_import(fake, import))];
         Served { server: Listener::bind(address).unwrap().serve(services).unwrap(), counts }
     }
 

@@ -5,3 +5,5 @@ mod calls;
 mod connecting;
 mod ending;
 mod fakes;
+#[cfg(unix)]
+mod signals;
