@@ -165,7 +165,7 @@ impl Item for Variant {
         tensor.as_variants()
     }
     fn build(_: DType, shape: Shape, fill: impl FnOnce(&mut [Variant]) -> Result<()>) -> Result<Tensor> {
-        let mut values = vec![Variant(Default::default()); shape.num_elements()];
+        let mut values = vec![Variant::default(); shape.num_elements()];
         fill(&mut values)?;
         Tensor::from_variants(shape, values)
     }
@@ -173,7 +173,7 @@ impl Item for Variant {
         Err(unsupported!("variants are not written in place"))
     }
     fn zero() -> Variant {
-        Variant(Default::default())
+        Variant::default()
     }
 }
 

@@ -6,6 +6,7 @@ pub mod array;
 pub mod candidate_sampling;
 pub mod control_flow;
 pub mod data_flow;
+pub mod dataset;
 pub mod functional;
 pub mod fused;
 pub mod io;
@@ -33,6 +34,7 @@ fn ops() -> Vec<Op> {
         candidate_sampling::ops(),
         control_flow::ops(),
         data_flow::ops(),
+        dataset::ops(),
         functional::ops(),
         io::ops(),
         lookup::ops(),

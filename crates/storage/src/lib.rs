@@ -34,6 +34,6 @@ pub use checkpoint_state::{
 pub use events::{EventReader, EventWriter, event_files};
 pub use files::{Files, LocalFiles, ReadFile, WriteFile};
 pub use memory::MemoryFiles;
-pub use record::{Compression, RecordReader, RecordWriter};
+pub use record::{Compression, RecordReader, RecordWriter, open_bytes};
 pub use slice::TensorSlice;
 pub use table::{TableIter, TableReader, TableWriter};

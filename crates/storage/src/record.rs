@@ -42,6 +42,20 @@ impl Compression {
     }
 }
 
+/// A file's bytes from front to back, no longer compressed.
+pub fn open_bytes(files: &dyn Files, path: &Path, compression: Compression) -> Result<Box<dyn BufRead + Send>> {
+    let cursor = Cursor { file: files.open_read(path)?, offset: 0 };
+    let mut plain = BufReader::with_capacity(BUFFER_LEN, cursor);
+    let is_empty = plain.fill_buf().map_err(|e| from_io(path, e))?.is_empty();
+    Ok(match compression {
+        // An empty file is no compressed stream.
+        _ if is_empty => Box::new(plain),
+        Compression::None => Box::new(plain),
+        Compression::Zlib => Box::new(BufReader::new(ZlibDecoder::new(plain))),
+        Compression::Gzip => Box::new(BufReader::new(MultiGzDecoder::new(plain))),
+    })
+}
+
 /// Reads a file of records from front to back.
 pub struct RecordReader {
     path: PathBuf,

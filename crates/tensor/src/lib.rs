@@ -30,4 +30,4 @@ pub use num_complex::Complex;
 pub use proto::{dtype_from_proto, shape_from_proto, shape_to_proto};
 pub use quote::{Quoted, unquote};
 pub use shape::{PartialShape, Shape, broadcast, broadcast_partial};
-pub use tensor::{OwnedTensor, ResourceHandle, Tensor, Variant};
+pub use tensor::{OwnedTensor, ResourceHandle, Tensor, Variant, VariantValue};

@@ -64,7 +64,7 @@ impl Tensor {
                     self.as_handles().unwrap_or_default().iter().map(handle_to_proto).collect();
             }
             DType::Variant => {
-                message.variant_val = self.as_variants().unwrap_or_default().iter().map(|v| v.0.clone()).collect();
+                message.variant_val = self.as_variants().unwrap_or_default().iter().map(Variant::to_message).collect();
             }
             _ => message.tensor_content = self.content(),
         }
@@ -202,10 +202,10 @@ fn handles(m: &TensorProto, shape: Shape) -> Result<Tensor> {
 
 fn variants(m: &TensorProto, shape: Shape) -> Result<Tensor> {
     let values: Vec<Variant> = if m.tensor_content.is_empty() {
-        m.variant_val.iter().cloned().map(Variant).collect()
+        m.variant_val.iter().cloned().map(Variant::from).collect()
     } else {
         let parts = split_content(&m.tensor_content, shape.num_elements())?;
-        parts.iter().map(|part| decode::<VariantTensorDataProto>(part).map(Variant)).collect::<Result<_>>()?
+        parts.iter().map(|part| decode::<VariantTensorDataProto>(part).map(Variant::from)).collect::<Result<_>>()?
     };
     let count = shape.num_elements();
     if values.len() != count {

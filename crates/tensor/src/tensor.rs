@@ -57,8 +57,77 @@ impl std::fmt::Debug for ResourceHandle {
 }
 
 /// An opaque value that some op made and another understands.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Variant(pub ::proto::VariantTensorDataProto);
+#[derive(Clone)]
+pub enum Variant {
+    /// As a message carries it.
+    Message(Arc<::proto::VariantTensorDataProto>),
+    /// As the op that made it left it.
+    Value(Arc<dyn VariantValue>),
+}
+
+/// What can be held by a [`Variant`].
+pub trait VariantValue: Any + Send + Sync {
+    /// The type's name as messages carry it.
+    fn type_name(&self) -> &str;
+    /// The whole of it as a message; one that only names the type if it cannot leave the process.
+    fn to_message(&self) -> ::proto::VariantTensorDataProto {
+        ::proto::VariantTensorDataProto { type_name: self.type_name().into(), ..Default::default() }
+    }
+}
+
+impl Variant {
+    /// A variant that holds this.
+    pub fn new(value: impl VariantValue) -> Variant {
+        Variant::Value(Arc::new(value))
+    }
+
+    /// What is held, if it is of this type and has not come in a message.
+    pub fn get<T: VariantValue>(&self) -> Option<Arc<T>> {
+        match self {
+            Variant::Value(value) => (value.clone() as Arc<dyn Any + Send + Sync>).downcast().ok(),
+            Variant::Message(_) => None,
+        }
+    }
+
+    /// The message that carries it.
+    pub fn to_message(&self) -> ::proto::VariantTensorDataProto {
+        match self {
+            Variant::Message(message) => (**message).clone(),
+            Variant::Value(value) => value.to_message(),
+        }
+    }
+}
+
+impl From<::proto::VariantTensorDataProto> for Variant {
+    fn from(message: ::proto::VariantTensorDataProto) -> Variant {
+        Variant::Message(Arc::new(message))
+    }
+}
+
+impl Default for Variant {
+    fn default() -> Variant {
+        Variant::from(::proto::VariantTensorDataProto::default())
+    }
+}
+
+impl PartialEq for Variant {
+    fn eq(&self, other: &Variant) -> bool {
+        match (self, other) {
+            (Variant::Message(a), Variant::Message(b)) => a == b,
+            (Variant::Value(a), Variant::Value(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+}
+
+impl std::fmt::Debug for Variant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Variant::Message(message) => write!(f, "Variant({})", message.type_name),
+            Variant::Value(value) => write!(f, "Variant({})", value.type_name()),
+        }
+    }
+}
 
 impl Tensor {
     /// A tensor of these values; their number must be that of the shape.
@@ -114,7 +183,7 @@ impl Tensor {
         let data = match dtype {
             DType::String => Storage::Strings(vec![Bytes::new(); count]),
             DType::Resource => Storage::Handles(vec![ResourceHandle::default(); count]),
-            DType::Variant => Storage::Variants(vec![Variant(Default::default()); count]),
+            DType::Variant => Storage::Variants(vec![Variant::default(); count]),
             _ => Storage::Plain(Buffer::zeroed(byte_count(dtype, &shape)?)?),
         };
         Ok(Tensor { dtype, shape, data: Arc::new(data) })
