@@ -440,10 +440,6 @@ fn a_function_that_returns_nothing() {
     let function = proto::FunctionDef { signature: Some(signature), ..Default::default() };
     graph.library = Some(proto::FunctionDefLibrary { function: vec![function], ..Default::default() });
     let session = Session::on(&cluster(), graph).unwrap();
-    assert_error(
-        session.run(&[], &["y"]),
-        InvalidArgument,
-        &["Return b missing", "function twice", "{{node y}}"],
-    );
+    assert_error(session.run(&[], &["y"]), InvalidArgument, &["Return b missing", "function twice", "{{node y}}"]);
     assert_eq!(session.value("x"), Tensor::from(1.0f32));
 }

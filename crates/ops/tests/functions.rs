@@ -49,9 +49,10 @@ fn run(call: proto::NodeDef, functions: Vec<proto::FunctionDef>, timeout_in_ms: 
     let x = node("x", "Const", &[], &[("value", value), ("dtype", Attr::Type(DType::F32))]);
     let library = proto::FunctionDefLibrary { function: functions, ..Default::default() };
     let graph = proto::GraphDef { node: vec![x, call], library: Some(library), ..Default::default() };
+    let request = proto::CreateSessionRequest { graph_def: Some(graph), ..Default::default() };
     let deadline = Some(Instant::now() + Duration::from_secs(60));
     let master = cluster.master();
-    let session = runtime::block_on(master.create_session(graph, Default::default()), deadline).unwrap().unwrap();
+    let session = runtime::block_on(master.create_session(request), deadline).unwrap().unwrap();
     let options = proto::RunOptions { timeout_in_ms, ..Default::default() };
     let step = RunStep { session, fetches: vec!["y:0".into()], options, ..RunStep::default() };
     runtime::block_on(master.run_step(step), deadline).expect("an answer in time").expect_err("an error")

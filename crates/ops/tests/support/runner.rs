@@ -66,7 +66,10 @@ impl Runner for InSession {
         let master = self.cluster.master();
         let session = match &self.session {
             Some(session) => session.clone(),
-            None => wait(master.create_session(export(graph), Default::default()))?,
+            None => {
+                let graph_def = Some(export(graph));
+                wait(master.create_session(proto::CreateSessionRequest { graph_def, ..Default::default() }))?
+            }
         };
         self.session = Some(session.clone());
         // As TensorFlow's client does: what is fed is not asked for.
