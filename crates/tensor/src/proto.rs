@@ -82,7 +82,7 @@ impl Tensor {
             }
             DType::Variant => {
                 let variants = self.as_variants().unwrap_or_default().iter();
-                join_content(&variants.map(|v| v.0.encode_to_vec()).collect::<Vec<_>>())
+                join_content(&variants.map(|v| v.to_message().encode_to_vec()).collect::<Vec<_>>())
             }
             _ => Bytes::from_owner(PlainBytes(self.clone())),
         }
