@@ -1,21 +1,25 @@
 //! Pure functions from graph to graph: from what a client built to what a task runs.
 //!
-//! 1. [`place`] gives every node of the session's graph a device; a variable never moves between runs.
-//! 2. For each new combination of feeds, fetches and targets, [`prune`] keeps what that run needs, with a `_Recv` for
+//! 1. [`inline_functions`] puts functions in place of the nodes that call them.
+//! 2. [`place`] gives every node of the session's graph a device; a variable never moves between runs.
+//! 3. For each new combination of feeds, fetches and targets, [`prune`] keeps what that run needs, with a `_Recv` for
 //!    each feed and a `_Send` for each fetch.
-//! 3. [`optimize`] shrinks the result: constants are [folded](fold), equal nodes [merged](cse).
-//! 4. [`partition`] cuts it into one graph per task, and each task cuts its own into one per device.
-//! 5. [`optimize_for_device`] makes the graph of one device faster: chains of elementwise nodes are [fused](fuse).
+//! 4. [`optimize`] shrinks the result: constants are [folded](fold), equal nodes [merged](cse).
+//! 5. [`partition`] cuts it into one graph per task, and each task cuts its own into one per device.
+//! 6. [`optimize_for_device`] makes the graph of one device faster: chains of elementwise nodes are [fused](fuse).
 
 mod colocate;
 mod control_loops;
 pub mod cse;
 pub mod fold;
 pub mod fuse;
+pub mod inline;
+mod lower;
 pub mod partition;
 pub mod place;
 pub mod prune;
 
+pub use inline::inline_functions;
 pub use partition::{EdgeNames, Part, partition};
 pub use place::{PlacedGraph, place};
 pub use prune::{ClientEnd, Pruned, RunSignature, prune};

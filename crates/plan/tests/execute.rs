@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tensor::{Result, Tensor};
 
 /// Runs graphs together, as tasks of one step.
-fn run_together(graphs: &[Graph], fetches: &[&str]) -> Result<Vec<Tensor>> {
+pub fn run_together(graphs: &[Graph], fetches: &[&str]) -> Result<Vec<Tensor>> {
     let (rendezvous, env): (LocalRendezvous, Arc<dyn Env>) = (LocalRendezvous::new(), Arc::new(SystemEnv::default()));
     let deadline = Some(Instant::now() + Duration::from_secs(20));
     let step = Arc::new(StepContext::new(1, Arc::new(rendezvous.clone()), env.clone(), None));
@@ -37,7 +37,11 @@ fn run_together(graphs: &[Graph], fetches: &[&str]) -> Result<Vec<Tensor>> {
 }
 
 /// The values of `fetches`, and into how many parts the graph was cut.
-fn run_cut(pruned: &Graph, fetches: &[&str], group_of: &dyn Fn(&DeviceName) -> String) -> Result<(Vec<Tensor>, usize)> {
+pub fn run_cut(
+    pruned: &Graph,
+    fetches: &[&str],
+    group_of: &dyn Fn(&DeviceName) -> String,
+) -> Result<(Vec<Tensor>, usize)> {
     let names = &mut EdgeNames::default();
     let parts = plan::partition(pruned, &registry(), group_of, &|_| Ok(7), names)?;
     // Each task cuts its own part once more, by device.

@@ -1,6 +1,7 @@
 //! Passes over graphs in the text notation: what goes in, what comes out.
 
 mod execute;
+mod inline;
 mod optimize;
 mod partition;
 mod place;

@@ -81,6 +81,14 @@ pub struct Node {
 }
 
 impl Node {
+    /// A node that is not in a graph yet and will get inputs such as these: attributes completed and checked, outputs
+    /// inferred.
+    pub fn checked(name: String, op: Arc<Op>, attrs: Attrs, inputs: &[OutputInfo]) -> Result<Node> {
+        let inputs: Vec<&OutputInfo> = inputs.iter().collect();
+        let (attrs, outputs) = check(&op, &attrs, &inputs)?;
+        Ok(Node { name, op, attrs, inputs: vec![], control_inputs: vec![], device: String::new(), outputs })
+    }
+
     /// An attribute as a Rust value.
     pub fn attr<T: FromAttr>(&self, name: &str) -> Result<T> {
         let attr = self
@@ -219,11 +227,22 @@ impl Graph {
                 return Err(internal!("control input {} is not in the graph", control.0));
             }
         }
-        let found: Vec<(DType, bool)> = inputs.iter().map(|i| (i.dtype, i.is_ref)).collect();
-        let attrs = types::complete_attrs(&new.op, &new.attrs, &found)?;
-        types::check_inputs(&new.op, &attrs, &found)?;
-        let outputs = infer(&new.op, &attrs, &inputs)?;
-        Ok((attrs, outputs))
+        check(&new.op, &new.attrs, &inputs)
+    }
+
+    /// Infers all outputs anew, after edges were changed; where that fails a node keeps what is known of it.
+    pub fn infer_again(&mut self) -> Result<()> {
+        for id in self.in_topological_order()? {
+            let node = self.node(id);
+            let inputs: Vec<&OutputInfo> = node.inputs.iter().map(|&input| self.info(input)).collect::<Result<_>>()?;
+            let Ok(mut outputs) = infer(&node.op, &node.attrs, &inputs) else { continue };
+            let is_loop = node.inputs.iter().any(|input| self.is_back_edge(input.node, id));
+            if let (true, Some(first)) = (is_loop, outputs.first_mut()) {
+                (first.shape, first.value) = (PartialShape::unknown(), None);
+            }
+            self.nodes[id.index()].outputs = outputs;
+        }
+        Ok(())
     }
 
     /// Adds a node that was checked as part of another graph, its inputs renumbered. They may name nodes that are yet
@@ -362,6 +381,15 @@ impl Graph {
 /// The nodes a node depends on, by data or control.
 pub fn sources(node: &Node) -> impl Iterator<Item = NodeId> + '_ {
     node.inputs.iter().map(|o| o.node).chain(node.control_inputs.iter().copied())
+}
+
+/// The complete attributes and the outputs of an op given these inputs, if they fit it.
+fn check(op: &Op, attrs: &Attrs, inputs: &[&OutputInfo]) -> Result<(Attrs, Vec<OutputInfo>)> {
+    let found: Vec<(DType, bool)> = inputs.iter().map(|i| (i.dtype, i.is_ref)).collect();
+    let attrs = types::complete_attrs(op, attrs, &found)?;
+    types::check_inputs(op, &attrs, &found)?;
+    let outputs = infer(op, &attrs, inputs)?;
+    Ok((attrs, outputs))
 }
 
 /// What is known of the outputs of an op with these attributes and inputs.
