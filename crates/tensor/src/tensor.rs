@@ -8,12 +8,15 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Weak};
 
-/// A shared and immutable tensor; `clone` counts a reference.
+/// A shared and immutable tensor: a single pointer, since tensors are handed from node to node all the time; `clone`
+/// counts a reference.
 #[derive(Clone)]
-pub struct Tensor {
+pub struct Tensor(Arc<Contents>);
+
+struct Contents {
     dtype: DType,
     shape: Shape,
-    data: Arc<Storage>,
+    data: Storage,
 }
 
 /// What the elements are made of.
@@ -22,6 +25,8 @@ pub(crate) enum Storage {
     Strings(Vec<Bytes>),
     Handles(Vec<ResourceHandle>),
     Variants(Vec<Variant>),
+    /// The elements of another tensor, seen under another shape or type; that one has elements of its own.
+    View(Tensor),
 }
 
 /// Names a resource (a variable, a queue) on the device that holds it.
@@ -141,7 +146,7 @@ impl Tensor {
         check_count(&shape, values.len())?;
         let mut buffer = Buffer::new(size_of_val(values))?;
         buffer.as_bytes_mut().copy_from_slice(bytes_of(values));
-        Ok(Tensor { dtype: T::DTYPE, shape, data: Arc::new(Storage::Plain(buffer)) })
+        Ok(Tensor::from_storage(T::DTYPE, shape, Storage::Plain(buffer)))
     }
 
     /// A tensor of a single value.
@@ -154,26 +159,26 @@ impl Tensor {
     pub fn from_strings(shape: impl Into<Shape>, values: Vec<Bytes>) -> Result<Tensor> {
         let shape = shape.into();
         check_count(&shape, values.len())?;
-        Ok(Tensor { dtype: DType::String, shape, data: Arc::new(Storage::Strings(values)) })
+        Ok(Tensor::from_storage(DType::String, shape, Storage::Strings(values)))
     }
 
     /// A tensor of a single string.
     pub fn string(value: impl Into<Bytes>) -> Tensor {
-        Tensor { dtype: DType::String, shape: Shape::scalar(), data: Arc::new(Storage::Strings(vec![value.into()])) }
+        Tensor::from_storage(DType::String, Shape::scalar(), Storage::Strings(vec![value.into()]))
     }
 
     /// A tensor of resource handles.
     pub fn from_handles(shape: impl Into<Shape>, values: Vec<ResourceHandle>) -> Result<Tensor> {
         let shape = shape.into();
         check_count(&shape, values.len())?;
-        Ok(Tensor { dtype: DType::Resource, shape, data: Arc::new(Storage::Handles(values)) })
+        Ok(Tensor::from_storage(DType::Resource, shape, Storage::Handles(values)))
     }
 
     /// A tensor of variants.
     pub fn from_variants(shape: impl Into<Shape>, values: Vec<Variant>) -> Result<Tensor> {
         let shape = shape.into();
         check_count(&shape, values.len())?;
-        Ok(Tensor { dtype: DType::Variant, shape, data: Arc::new(Storage::Variants(values)) })
+        Ok(Tensor::from_storage(DType::Variant, shape, Storage::Variants(values)))
     }
 
     /// A tensor of zeros (false, empty strings) of any type but handles and variants.
@@ -186,7 +191,7 @@ impl Tensor {
             DType::Variant => Storage::Variants(vec![Variant::default(); count]),
             _ => Storage::Plain(Buffer::zeroed(byte_count(dtype, &shape)?)?),
         };
-        Ok(Tensor { dtype, shape, data: Arc::new(data) })
+        Ok(Tensor::from_storage(dtype, shape, data))
     }
 
     /// A tensor of a plain type from its bytes, as they stand in memory. Booleans are normalised to 0 and 1.
@@ -216,40 +221,57 @@ impl Tensor {
         if dtype == DType::Bool {
             buffer.as_bytes_mut().iter_mut().for_each(|b| *b = (*b != 0) as u8);
         }
-        Ok(Tensor { dtype, shape, data: Arc::new(Storage::Plain(buffer)) })
+        Ok(Tensor::from_storage(dtype, shape, Storage::Plain(buffer)))
     }
 
+    #[inline]
     pub(crate) fn from_storage(dtype: DType, shape: Shape, data: Storage) -> Tensor {
-        Tensor { dtype, shape, data: Arc::new(data) }
+        Tensor(Arc::new(Contents { dtype, shape, data }))
+    }
+
+    /// What the elements are made of, be they this tensor's own or another's.
+    #[inline]
+    fn storage(&self) -> &Storage {
+        &self.owner().0.data
+    }
+
+    /// The tensor whose own the elements are.
+    #[inline]
+    fn owner(&self) -> &Tensor {
+        match &self.0.data {
+            Storage::View(owner) => owner,
+            _ => self,
+        }
     }
 
     /// The type of the elements.
     #[inline]
     pub fn dtype(&self) -> DType {
-        self.dtype
+        self.0.dtype
     }
 
     /// The sizes of the dimensions.
     #[inline]
     pub fn shape(&self) -> &Shape {
-        &self.shape
+        &self.0.shape
     }
 
     /// The sizes of the dimensions, as a slice.
     #[inline]
     pub fn dims(&self) -> &[usize] {
-        self.shape.dims()
+        self.0.shape.dims()
     }
 
     /// The number of elements.
     #[inline]
     pub fn num_elements(&self) -> usize {
-        self.shape.num_elements()
+        self.0.shape.num_elements()
     }
 
     /// The memory the elements take (for strings, the bytes of their contents and handles).
     pub fn num_bytes(&self) -> usize {
-        match &*self.data {
+        match self.storage() {
+            Storage::View(owner) => owner.num_bytes(),
             Storage::Plain(buffer) => buffer.len(),
             Storage::Strings(values) => values.iter().map(|v| v.len() + size_of::<Bytes>()).sum(),
             Storage::Handles(values) => values.len() * size_of::<ResourceHandle>(),
@@ -260,8 +282,8 @@ impl Tensor {
     /// The elements, if they are of this type.
     #[inline]
     pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
-        match &*self.data {
-            Storage::Plain(buffer) if self.dtype == T::DTYPE => Ok(buffer.as_elements()),
+        match self.storage() {
+            Storage::Plain(buffer) if self.dtype() == T::DTYPE => Ok(buffer.as_elements()),
             _ => Err(self.wrong_type(T::DTYPE)),
         }
     }
@@ -276,13 +298,13 @@ impl Tensor {
     pub fn item<T: Element>(&self) -> Result<T> {
         match self.as_slice::<T>()? {
             [value] => Ok(*value),
-            _ => Err(invalid!("wanted a single {}, found shape {}", T::DTYPE, self.shape)),
+            _ => Err(invalid!("wanted a single {}, found shape {}", T::DTYPE, self.shape())),
         }
     }
 
     /// The strings, if it is a tensor of strings.
     pub fn as_strings(&self) -> Result<&[Bytes]> {
-        match &*self.data {
+        match self.storage() {
             Storage::Strings(values) => Ok(values),
             _ => Err(self.wrong_type(DType::String)),
         }
@@ -292,13 +314,13 @@ impl Tensor {
     pub fn string_item(&self) -> Result<&Bytes> {
         match self.as_strings()? {
             [value] => Ok(value),
-            _ => Err(invalid!("wanted a single string, found shape {}", self.shape)),
+            _ => Err(invalid!("wanted a single string, found shape {}", self.shape())),
         }
     }
 
     /// The resource handles, if it is a tensor of them.
     pub fn as_handles(&self) -> Result<&[ResourceHandle]> {
-        match &*self.data {
+        match self.storage() {
             Storage::Handles(values) => Ok(values),
             _ => Err(self.wrong_type(DType::Resource)),
         }
@@ -306,7 +328,7 @@ impl Tensor {
 
     /// The variants, if it is a tensor of them.
     pub fn as_variants(&self) -> Result<&[Variant]> {
-        match &*self.data {
+        match self.storage() {
             Storage::Variants(values) => Ok(values),
             _ => Err(self.wrong_type(DType::Variant)),
         }
@@ -314,30 +336,30 @@ impl Tensor {
 
     /// The elements' memory, if the type is plain.
     pub fn as_bytes(&self) -> Result<&[u8]> {
-        match &*self.data {
+        match self.storage() {
             Storage::Plain(buffer) => Ok(buffer.as_bytes()),
-            _ => Err(invalid!("a tensor of {} is not plain memory", self.dtype)),
+            _ => Err(invalid!("a tensor of {} is not plain memory", self.dtype())),
         }
     }
 
     /// The elements as words of their size, if the type is plain and of that size.
     pub fn as_words<W: Word>(&self) -> Result<&[W]> {
-        match &*self.data {
-            Storage::Plain(buffer) if self.dtype.size() == size_of::<W>() => Ok(buffer.as_words()),
-            _ => Err(internal!("a tensor of {} was read as words of {} bytes", self.dtype, size_of::<W>())),
+        match self.storage() {
+            Storage::Plain(buffer) if self.dtype().size() == size_of::<W>() => Ok(buffer.as_words()),
+            _ => Err(internal!("a tensor of {} was read as words of {} bytes", self.dtype(), size_of::<W>())),
         }
     }
 
     /// An index or size tensor (int32 or int64, also the smaller integers) as `i64`s.
     pub fn to_i64s(&self) -> Result<Vec<i64>> {
-        Ok(match self.dtype {
+        Ok(match self.dtype() {
             DType::I64 => self.as_slice::<i64>()?.to_vec(),
             DType::I32 => self.as_slice::<i32>()?.iter().map(|&v| v as i64).collect(),
             DType::I16 => self.as_slice::<i16>()?.iter().map(|&v| v as i64).collect(),
             DType::U16 => self.as_slice::<u16>()?.iter().map(|&v| v as i64).collect(),
             DType::I8 => self.as_slice::<i8>()?.iter().map(|&v| v as i64).collect(),
             DType::U8 => self.as_slice::<u8>()?.iter().map(|&v| v as i64).collect(),
-            _ => return Err(invalid!("wanted int32 or int64, found {}", self.dtype)),
+            _ => return Err(invalid!("wanted int32 or int64, found {}", self.dtype())),
         })
     }
 
@@ -345,7 +367,7 @@ impl Tensor {
     pub fn to_i64(&self) -> Result<i64> {
         match self.to_i64s()?.as_slice() {
             [value] => Ok(*value),
-            _ => Err(invalid!("wanted a single integer, found shape {}", self.shape)),
+            _ => Err(invalid!("wanted a single integer, found shape {}", self.shape())),
         }
     }
 
@@ -353,18 +375,24 @@ impl Tensor {
     pub fn reshaped(mut self, shape: impl Into<Shape>) -> Result<Tensor> {
         let shape = shape.into();
         if shape.num_elements() != self.num_elements() {
-            return Err(invalid!("a tensor of shape {} cannot take shape {shape}", self.shape));
+            return Err(invalid!("a tensor of shape {} cannot take shape {shape}", self.shape()));
         }
-        self.shape = shape;
+        match self.unique_contents() {
+            Some(contents) => contents.shape = shape,
+            None => self = Tensor::from_storage(self.dtype(), shape, Storage::View(self.owner().clone())),
+        }
         Ok(self)
     }
 
     /// The same bits read as another plain type of the same size.
     pub fn bitcast(mut self, dtype: DType) -> Result<Tensor> {
-        if dtype.size() != self.dtype.size() || !dtype.is_plain() || dtype == DType::Bool {
-            return Err(invalid!("{} cannot be read as {dtype}", self.dtype));
+        if dtype.size() != self.dtype().size() || !dtype.is_plain() || dtype == DType::Bool {
+            return Err(invalid!("{} cannot be read as {dtype}", self.dtype()));
         }
-        self.dtype = dtype;
+        match self.unique_contents() {
+            Some(contents) => contents.dtype = dtype,
+            None => self = Tensor::from_storage(dtype, self.shape().clone(), Storage::View(self.owner().clone())),
+        }
         Ok(self)
     }
 
@@ -377,25 +405,34 @@ impl Tensor {
     /// The storage to write to, if nobody else holds it.
     #[inline]
     fn unique_storage(&mut self) -> Option<&mut Storage> {
-        if Arc::strong_count(&self.data) != 1 {
+        match &mut self.unique_contents()?.data {
+            Storage::View(owner) => owner.unique_contents().map(|contents| &mut contents.data),
+            own => Some(own),
+        }
+    }
+
+    /// What the pointer points to, if this is the only one.
+    #[inline]
+    fn unique_contents(&mut self) -> Option<&mut Contents> {
+        if Arc::strong_count(&self.0) != 1 {
             return None;
         }
         // What another holder read before it let go happened before what is written now.
         std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
-        // SAFETY: the count is one, `self` is borrowed uniquely, and no weak reference to a tensor's storage is ever
+        // SAFETY: the count is one, `self` is borrowed uniquely, and no weak reference to a tensor's contents is ever
         // made, so nobody else can reach it. This is `Arc::get_mut` without its lock on weak references.
-        Some(unsafe { &mut *Arc::as_ptr(&self.data).cast_mut() })
+        Some(unsafe { &mut *Arc::as_ptr(&self.0).cast_mut() })
     }
 
     /// Whether both are the same memory.
     pub fn shares_memory_with(&self, other: &Tensor) -> bool {
-        Arc::ptr_eq(&self.data, &other.data)
+        Arc::ptr_eq(&self.owner().0, &other.owner().0)
     }
 
     /// The elements to write to: this very memory if nobody else holds it, a copy otherwise.
     #[inline]
     pub fn into_owned<T: Element>(mut self) -> Result<OwnedTensor<T>> {
-        if self.dtype != T::DTYPE {
+        if self.dtype() != T::DTYPE {
             return Err(self.wrong_type(T::DTYPE));
         }
         self.make_unique()?;
@@ -404,11 +441,11 @@ impl Tensor {
 
     /// The elements to write to in place, copied first if somebody else holds them.
     pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
-        if self.dtype != T::DTYPE {
+        if self.dtype() != T::DTYPE {
             return Err(self.wrong_type(T::DTYPE));
         }
         self.make_unique()?;
-        let dtype = self.dtype;
+        let dtype = self.dtype();
         match self.unique_storage() {
             Some(Storage::Plain(buffer)) => Ok(buffer.as_elements_mut()),
             _ => Err(internal!("a tensor of {dtype} has no plain memory")),
@@ -417,11 +454,11 @@ impl Tensor {
 
     /// The elements as words to write to in place, copied first if somebody else holds them.
     pub fn as_mut_words<W: Word>(&mut self) -> Result<&mut [W]> {
-        if self.dtype.size() != size_of::<W>() {
-            return Err(internal!("a tensor of {} was written as words of {} bytes", self.dtype, size_of::<W>()));
+        if self.dtype().size() != size_of::<W>() {
+            return Err(internal!("a tensor of {} was written as words of {} bytes", self.dtype(), size_of::<W>()));
         }
         self.make_unique()?;
-        let dtype = self.dtype;
+        let dtype = self.dtype();
         match self.unique_storage() {
             Some(Storage::Plain(buffer)) => Ok(buffer.as_words_mut()),
             _ => Err(internal!("a tensor of {dtype} has no plain memory")),
@@ -432,7 +469,8 @@ impl Tensor {
     pub fn as_mut_strings(&mut self) -> Result<&mut [Bytes]> {
         let wrong = self.wrong_type(DType::String);
         if !self.is_unique() {
-            self.data = Arc::new(Storage::Strings(self.as_strings()?.to_vec()));
+            let copy = Storage::Strings(self.as_strings()?.to_vec());
+            *self = Tensor::from_storage(DType::String, self.shape().clone(), copy);
         }
         match self.unique_storage() {
             Some(Storage::Strings(values)) => Ok(values),
@@ -450,23 +488,23 @@ impl Tensor {
         let bytes = self.as_bytes()?;
         let mut buffer = Buffer::new(bytes.len())?;
         buffer.as_bytes_mut().copy_from_slice(bytes);
-        self.data = Arc::new(Storage::Plain(buffer));
+        *self = Tensor::from_storage(self.dtype(), self.shape().clone(), Storage::Plain(buffer));
         Ok(())
     }
 
     fn wrong_type(&self, wanted: DType) -> Error {
-        invalid!("wanted a tensor of {wanted}, found {} of shape {}", self.dtype, self.shape)
+        invalid!("wanted a tensor of {wanted}, found {} of shape {}", self.dtype(), self.shape())
     }
 }
 
 impl PartialEq for Tensor {
     /// Equal types, shapes and elements; NaN differs from itself, as floats do.
     fn eq(&self, other: &Tensor) -> bool {
-        if self.dtype != other.dtype || self.shape != other.shape {
+        if self.dtype() != other.dtype() || self.shape() != other.shape() {
             return false;
         }
-        match (&*self.data, &*other.data) {
-            (Storage::Plain(a), Storage::Plain(b)) => match self.dtype {
+        match (self.storage(), other.storage()) {
+            (Storage::Plain(a), Storage::Plain(b)) => match self.dtype() {
                 DType::F32 => a.as_elements::<f32>() == b.as_elements::<f32>(),
                 DType::F64 => a.as_elements::<f64>() == b.as_elements::<f64>(),
                 DType::F16 => a.as_elements::<half::f16>() == b.as_elements::<half::f16>(),
@@ -495,10 +533,7 @@ impl<T: Element> OwnedTensor<T> {
         if T::DTYPE == DType::Bool {
             buffer.as_bytes_mut().fill(0);
         }
-        Ok(OwnedTensor {
-            tensor: Tensor { dtype: T::DTYPE, shape, data: Arc::new(Storage::Plain(buffer)) },
-            elements: PhantomData,
-        })
+        Ok(OwnedTensor { tensor: Tensor::from_storage(T::DTYPE, shape, Storage::Plain(buffer)), elements: PhantomData })
     }
 
     /// A tensor with every element this value.
@@ -511,7 +546,7 @@ impl<T: Element> OwnedTensor<T> {
     /// The sizes of the dimensions.
     #[inline]
     pub fn shape(&self) -> &Shape {
-        &self.tensor.shape
+        self.tensor.shape()
     }
 
     /// Shared from now on.
@@ -532,7 +567,7 @@ impl<T: Element> Deref for OwnedTensor<T> {
     type Target = [T];
     #[inline]
     fn deref(&self) -> &[T] {
-        match &*self.tensor.data {
+        match self.tensor.storage() {
             Storage::Plain(buffer) => buffer.as_elements(),
             _ => unreachable!("an owned tensor is plain memory"),
         }
@@ -634,6 +669,28 @@ mod tests {
         let copy = shared.clone().into_owned::<f32>().unwrap();
         assert_ne!(copy.as_ptr(), address, "somebody else still holds it");
         assert_eq!(&*copy, shared.as_slice::<f32>().unwrap());
+    }
+
+    #[test]
+    fn a_tensor_under_another_shape_or_type_is_the_same_memory() {
+        let a = Tensor::from_vec([2, 3], vec![1.0f32; 6]).unwrap();
+        let address = a.as_slice::<f32>().unwrap().as_ptr();
+        let flat = a.clone().reshaped([6]).unwrap();
+        let mut bits = flat.clone().bitcast(DType::I32).unwrap().reshaped([3, 2]).unwrap();
+        assert_eq!((a.dims(), flat.dims(), bits.dims()), (&[2, 3][..], &[6][..], &[3, 2][..]));
+        assert_eq!((flat.dtype(), bits.dtype()), (DType::F32, DType::I32));
+        assert_eq!(bits.as_slice::<i32>().unwrap().as_ptr(), address.cast());
+        assert!(a.shares_memory_with(&bits) && bits.shares_memory_with(&flat));
+        assert_eq!(bits.num_bytes(), 24);
+
+        assert!(!bits.is_unique(), "two others hold it");
+        let written = bits.clone().into_owned::<i32>().unwrap();
+        assert_ne!(written.as_ptr(), address.cast(), "so it is copied");
+        drop((a, flat));
+        assert!(bits.is_unique(), "the last holder");
+        bits.as_mut_slice::<i32>().unwrap()[0] = 7;
+        assert_eq!(bits.as_slice::<i32>().unwrap().as_ptr(), address.cast());
+        assert_eq!(bits.reshaped([6]).unwrap().as_slice::<i32>().unwrap()[0], 7);
     }
 
     #[test]

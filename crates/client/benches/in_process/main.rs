@@ -87,7 +87,12 @@ impl Ours<'_> {
             graph_options: Some(proto::GraphOptions { rewrite_options: Some(rewrite), ..Default::default() }),
             ..Default::default()
         };
-        let session = wait(cluster.master().create_session(workload.graph.clone(), config))?;
+        let request = proto::CreateSessionRequest {
+            graph_def: Some(workload.graph.clone()),
+            config: Some(config),
+            ..Default::default()
+        };
+        let session = wait(cluster.master().create_session(request))?;
         let ours = Ours { cluster, session, workload };
         if let Some(init) = &workload.init {
             ours.run(&[], init)?;

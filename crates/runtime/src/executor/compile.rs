@@ -3,9 +3,9 @@
 use crate::function::LibraryFunctions;
 use framework::graph::sources;
 use framework::interpret::build_kernel;
-use framework::{Attrs, BuiltKernel, ControlFlow, Device, Env, Functions, Graph, Node, NodeId};
+use framework::{Attrs, BuiltKernel, ControlFlow, Device, Env, Functions, Graph, Node, NodeId, Output};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tensor::{Result, Tensor, invalid};
 
@@ -93,6 +93,8 @@ pub(super) struct Consumer {
 pub(super) enum Arrival {
     /// Makes it ready: it has no other input.
     Only,
+    /// Makes it ready if it is alive, and is forgotten otherwise: it has no other input, and does nothing when dead.
+    OnlyAlive,
     /// Counts it down.
     Counts,
     /// Is up to the merge.
@@ -129,6 +131,8 @@ pub(super) struct PlanNode {
     pub merge_inputs: (u32, u32),
     pub edges: Box<[Edge]>,
     pub controls: Box<[Consumer]>,
+    /// Inputs that are the same in every step: nobody delivers them.
+    pub constants: Box<[(u32, Tensor)]>,
     /// How each input is read; empty if none comes from a variable.
     pub readings: Box<[Reading]>,
     pub control_flow: ControlFlow,
@@ -165,23 +169,22 @@ impl Plan {
         let functions: Arc<dyn Functions> =
             Arc::new(LibraryFunctions { library, device: device.clone(), env: env.clone() });
         let (node_frames, mut frames) = find_frames(graph, &order)?;
+        let waits = Waits::of_all(graph);
         let mut nodes: Vec<PlanNode> = Vec::with_capacity(graph.len());
         for (id, node) in graph.nodes() {
             let (runs_in, leads_to) = node_frames[id.index()];
             let frame = &mut frames[runs_in as usize];
-            let planned =
-                plan_node(graph, node, runs_in, leads_to, frame, || kernels.get(node, device, env, &functions))?;
+            let wait = &waits[id.index()];
+            let kernel = || kernels.get(node, device, env, &functions);
+            let planned = plan_node(graph, node, wait, runs_in, leads_to, frame, kernel)?;
             frame.counters.push(planned.start);
             frame.num_slots += planned.num_inputs;
             nodes.push(planned);
         }
-        connect(graph, &mut nodes);
-        let roots = nodes
-            .iter()
-            .enumerate()
-            .filter(|(_, n)| sources(&n.node).next().is_none())
-            .map(|(i, _)| i as u32)
-            .collect();
+        connect(&waits, &mut nodes);
+        let is_root = |n: &PlanNode, wait: &Waits| n.start == 0 && !wait.never_runs;
+        let roots = (0..).zip(nodes.iter().zip(&waits)).filter(|(_, (n, wait))| is_root(n, wait)).map(|(i, _)| i);
+        let roots = roots.collect();
         let frames = frames.into_iter().map(|f| FramePlan {
             counters: f.counters.into(),
             num_slots: f.num_slots,
@@ -190,6 +193,61 @@ impl Plan {
             name: f.name,
         });
         Ok(Plan { nodes: nodes.into(), frames: frames.collect(), roots, device: device.clone() })
+    }
+}
+
+/// What must arrive at a node before it runs.
+#[derive(Default)]
+struct Waits {
+    /// Inputs, and what they come from.
+    data: Vec<(u32, Output)>,
+    controls: Vec<NodeId>,
+    /// Inputs that need not arrive, because they are constants.
+    constants: Vec<(u32, Tensor)>,
+    /// It is a constant that all its consumers know already.
+    never_runs: bool,
+}
+
+impl Waits {
+    fn of_all(graph: &Graph) -> Vec<Waits> {
+        // Consumers take over what a constant waits for. From one that waits for much they would take over too much.
+        let known = |node: &Node| if node.control_inputs.len() <= 1 { constant(node) } else { None };
+        let constants: Vec<Option<Box<[Tensor]>>> = graph.nodes().map(|(_, node)| known(node)).collect();
+        let mut waits: Vec<Waits> = graph.nodes().map(|(_, node)| Waits::of(graph, node, &constants)).collect();
+        let mut is_awaited = vec![false; graph.len()];
+        for wait in &waits {
+            let sources = wait.data.iter().map(|(_, output)| output.node).chain(wait.controls.iter().copied());
+            sources.for_each(|source| is_awaited[source.index()] = true);
+        }
+        for (i, wait) in waits.iter_mut().enumerate() {
+            if constants[i].is_some() && !is_awaited[i] {
+                *wait = Waits { never_runs: true, ..Waits::default() };
+            }
+        }
+        waits
+    }
+
+    /// A constant is not waited for, but what it waits for is: in a branch or loop that is how it comes to be dead.
+    fn of(graph: &Graph, node: &Node, constants: &[Option<Box<[Tensor]>>]) -> Waits {
+        let mut waits = Waits { controls: node.control_inputs.clone(), ..Waits::default() };
+        let known = |input: &Output| match &constants[input.node.index()] {
+            Some(values) if node.op.control_flow == ControlFlow::None => values.get(input.index as usize),
+            _ => None,
+        };
+        for (i, input) in (0..).zip(&node.inputs) {
+            match known(input) {
+                Some(value) => waits.constants.push((i, value.clone())),
+                None => waits.data.push((i, *input)),
+            }
+        }
+        // The end of a node is known by any of its outputs.
+        let mut awaited: HashSet<NodeId> = waits.data.iter().map(|(_, from)| from.node).collect();
+        awaited.extend(&waits.controls);
+        for (i, _) in &waits.constants {
+            let constant = graph.node(node.inputs[*i as usize].node);
+            waits.controls.extend(constant.control_inputs.iter().filter(|c| awaited.insert(**c)));
+        }
+        waits
     }
 }
 
@@ -262,6 +320,7 @@ fn find_frames(graph: &Graph, order: &[NodeId]) -> Result<(Vec<NodeFrames>, Vec<
 fn plan_node(
     graph: &Graph,
     node: &Node,
+    waits: &Waits,
     runs_in: u32,
     leads_to: u32,
     frame: &FrameDraft,
@@ -278,7 +337,7 @@ fn plan_node(
     };
     let is_back = |id: NodeId| graph.node(id).op.control_flow == ControlFlow::NextIteration;
     let back = node.inputs.iter().filter(|i| is_back(i.node)).count() as u32;
-    let (data, controls) = (node.inputs.len() as u32, node.control_inputs.len() as u32);
+    let (data, controls) = (waits.data.len() as u32, waits.controls.len() as u32);
     if data + controls >= super::step::MERGE_DEAD_ONE {
         return Err(invalid!("node '{}' has {} inputs, more than can be counted", node.name, data + controls));
     }
@@ -290,12 +349,13 @@ fn plan_node(
         frame: runs_in,
         counter: frame.counters.len() as u32,
         first_slot: frame.num_slots,
-        num_inputs: data,
+        num_inputs: node.inputs.len() as u32,
         num_outputs: node.outputs.len() as u32,
         start,
         merge_inputs: (data - back, back),
         edges: Box::default(),
         controls: Box::default(),
+        constants: waits.constants.as_slice().into(),
         node: Box::new(node.clone()),
         work,
     })
@@ -334,22 +394,16 @@ fn readings(graph: &Graph, node: &Node) -> Result<Box<[Reading]>> {
 }
 
 /// Fills in where each node's outputs and its end are awaited.
-fn connect(graph: &Graph, nodes: &mut [PlanNode]) {
+fn connect(waits: &[Waits], nodes: &mut [PlanNode]) {
     let mut edges: Vec<Vec<Edge>> = nodes.iter().map(|_| Vec::new()).collect();
     let mut controls: Vec<Vec<Consumer>> = nodes.iter().map(|_| Vec::new()).collect();
-    for (id, node) in graph.nodes() {
-        let planned = &nodes[id.index()];
-        let arrival = match (&planned.work, planned.start) {
-            (Work::Merge, _) => Arrival::Merges,
-            (_, 1) => Arrival::Only,
-            _ => Arrival::Counts,
-        };
-        let to = Consumer { node: id.0, counter: planned.counter, arrival };
-        for (i, input) in node.inputs.iter().enumerate() {
-            let slot = planned.first_slot + i as u32;
+    for (id, (planned, waits)) in (0..).zip(nodes.iter().zip(waits)) {
+        let to = Consumer { node: id, counter: planned.counter, arrival: arrival(planned) };
+        for (i, input) in &waits.data {
+            let slot = planned.first_slot + i;
             edges[input.node.index()].push(Edge { output: input.index, slot, is_last: false, to });
         }
-        for control in &node.control_inputs {
+        for control in &waits.controls {
             controls[control.index()].push(to);
         }
     }
@@ -359,5 +413,15 @@ fn connect(graph: &Graph, nodes: &mut [PlanNode]) {
             edges[i].is_last = edges.get(i + 1).is_none_or(|next| next.output != edges[i].output);
         }
         (node.edges, node.controls) = (edges.into(), controls.into());
+    }
+}
+
+/// What an arrival at a node does.
+fn arrival(node: &PlanNode) -> Arrival {
+    match (&node.work, node.start) {
+        (Work::Merge, _) => Arrival::Merges,
+        (Work::Exit | Work::NextIteration, 1) => Arrival::OnlyAlive,
+        (_, 1) => Arrival::Only,
+        _ => Arrival::Counts,
     }
 }

@@ -95,8 +95,12 @@ impl Iteration {
         if is_dead {
             counter.fetch_or(DEAD, Ordering::Relaxed);
         }
-        // Nobody else counts at a node with one input.
-        at.arrival == Arrival::Only || counter.fetch_sub(1, Ordering::AcqRel) & !DEAD == 1
+        match at.arrival {
+            // Nobody else counts at a node with one input.
+            Arrival::Only => true,
+            Arrival::OnlyAlive => !is_dead,
+            Arrival::Counts | Arrival::Merges => counter.fetch_sub(1, Ordering::AcqRel) & !DEAD == 1,
+        }
     }
 
     /// A data input arrives at a merge: the first live one counts and is kept; the others are let go of.

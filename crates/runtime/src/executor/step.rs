@@ -282,6 +282,9 @@ impl Step {
         }
         match &node.work {
             Work::Kernel(kernel) => {
+                for (input, value) in &node.constants {
+                    inputs[*input as usize] = Value::Tensor(value.clone());
+                }
                 if is_dead && let Some(first) = inputs.first_mut() {
                     *first = Value::Dead;
                 }
@@ -309,7 +312,9 @@ impl Step {
             Work::Merge => {
                 let alive = inputs.iter().position(|v| !matches!(v, Value::Empty)).unwrap_or_default();
                 let value = std::mem::take(&mut inputs[alive]);
-                let mut outputs = [value, Value::Tensor(Tensor::scalar(alive as i32))];
+                let wants_index = node.edges.last().is_some_and(|e| e.output == 1);
+                let which = if wants_index { Value::Tensor(Tensor::scalar(alive as i32)) } else { Value::Empty };
+                let mut outputs = [value, which];
                 self.finish(iteration, index, &mut outputs, false, local);
             }
             Work::Enter { .. } | Work::Exit | Work::NextIteration => {

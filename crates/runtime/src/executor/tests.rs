@@ -21,12 +21,8 @@ fn registry(log: &Arc<Mutex<Vec<i64>>>) -> Registry {
     let flow = |name: &str, flow: ControlFlow| Op::new(name).attr("T: type").control_flow(flow);
     let enter = flow("Enter", ControlFlow::Enter).input("data: T").output("output: T").attr("frame_name: string");
     Registry::new([
-        Op::new("Const").output("output: dtype").attr("value: tensor").attr("dtype: type").kernel(Arc::new(
-            |b: &KernelBuild<'_>| {
-                let value: Tensor = b.attr("value")?;
-                Ok(BuiltKernel::new(FnKernel(move |ctx: &mut KernelContext<'_>| ctx.set_output(0, value.clone()))))
-            },
-        )),
+        constant("Const").value(|c| Some(vec![c.attr("value").ok()])),
+        constant("Computed"),
         binary("Add", |ctx| {
             let sum = ctx.input(0).item::<i64>()? + ctx.input(1).item::<i64>()?;
             ctx.set_output(0, sum)
@@ -68,6 +64,16 @@ fn registry(log: &Arc<Mutex<Vec<i64>>>) -> Registry {
             ctx.set_output(0, value)
         })),
     ])
+}
+
+/// An op that gives its attribute.
+fn constant(name: &str) -> Op {
+    Op::new(name).output("output: dtype").attr("value: tensor").attr("dtype: type").kernel(Arc::new(
+        |b: &KernelBuild<'_>| {
+            let value: Tensor = b.attr("value")?;
+            Ok(BuiltKernel::new(FnKernel(move |ctx: &mut KernelContext<'_>| ctx.set_output(0, value.clone()))))
+        },
+    ))
 }
 
 /// Takes a number from the rendezvous, waiting for it.
@@ -116,12 +122,13 @@ impl Bench {
     }
 }
 
+/// The same whether the constants are known when the graph is compiled or not.
 #[track_caller]
 fn check(graph: &str, want: &[i64]) {
-    for threads in [1, 3] {
-        let bench = Bench::new(graph, threads).unwrap();
+    for (threads, constant) in [(1, "Const"), (3, "Const"), (1, "Computed"), (3, "Computed")] {
+        let bench = Bench::new(&graph.replace("Const", constant), threads).unwrap();
         for _ in 0..20 {
-            assert_eq!(bench.run().unwrap(), want, "with {threads} threads");
+            assert_eq!(bench.run().unwrap(), want, "with {threads} threads and {constant}");
         }
     }
 }
@@ -201,6 +208,60 @@ fn a_loop_in_a_branch_not_taken_ends_dead() {
          after = Merge(s, exit)
          log = Log(after)",
         &[0],
+    );
+}
+
+#[test]
+fn a_loop_counts_with_constants_of_its_own() {
+    check(
+        "zero = Const {value: int64[] 0, dtype: int64}
+         enter = Enter(zero) {frame_name: \"loop\"}
+         sum_enter = Enter(zero) {frame_name: \"loop\"}
+         i = Merge(enter, next)
+         sum = Merge(sum_enter, sum_next)
+         limit = Const(^i) {value: int64[] 4, dtype: int64}
+         less = Less(i, limit)
+         cond = LoopCond(less)
+         switch = Switch(i, cond)
+         sum_switch = Switch(sum, cond)
+         body = Add(switch:1, switch:1)
+         one = Const(^body) {value: int64[] 1, dtype: int64}
+         two = Const(^one) {value: int64[] 2, dtype: int64}
+         more = Add(switch:1, one)
+         sum_more = Add(sum_switch:1, two)
+         both = Mul(one, two)
+         seen = Log(both)
+         next = NextIteration(more)
+         sum_next = NextIteration(sum_more)
+         exit = Exit(switch)
+         sum_exit = Exit(sum_switch)
+         log = Log(exit)
+         log_sum = Log(sum_exit)",
+        &[2, 2, 2, 2, 4, 8],
+    );
+}
+
+#[test]
+fn a_constant_in_a_branch_not_taken_is_dead_with_it() {
+    check(
+        "p = Const {value: bool[] true, dtype: bool}
+         x = Const {value: int64[] 7, dtype: int64}
+         s = Switch(x, p)
+         no = Add(s, s)
+         yes = Add(s:1, s:1)
+         dead = Const(^no) {value: int64[] 1, dtype: int64}
+         alive = Const(^yes) {value: int64[] 2, dtype: int64}
+         log_dead = Log(dead)
+         log_alive = Log(alive)
+         both = Add(dead, alive)
+         log_both = Log(both)
+         either = Merge(dead, alive)
+         log = Log(either)
+         waits = Const(^dead) {value: int64[] 3, dtype: int64}
+         log_waits = Log(waits)
+         after = Const(^s) {value: int64[] 4, dtype: int64}
+         log_after = Log(after)",
+        &[2, 2, 4],
     );
 }
 
