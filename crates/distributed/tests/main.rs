@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod clusters;
+mod functions;
 mod memory;
 mod sessions;
 mod steps;

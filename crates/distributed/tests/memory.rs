@@ -126,9 +126,13 @@ impl Cluster {
     }
 
     pub fn session_with(&self, task: &str, notation: &str, config: proto::ConfigProto) -> Result<Session> {
+        self.session_on(task, graph(notation), config)
+    }
+
+    pub fn session_on(&self, task: &str, graph: proto::GraphDef, config: proto::ConfigProto) -> Result<Session> {
         let master = self.task(task).master;
         let request = proto::CreateSessionRequest {
-            graph_def: Some(graph(notation)),
+            graph_def: Some(graph),
             config: Some(config),
             target: format!("grpc://{}", self.address(task)),
         };

@@ -6,8 +6,8 @@
 //! The node itself stays, as one that passes the results on: it can still be fetched, fed, and waited for, and whoever
 //! waits for it waits for all effects of the body. A body's node `x` is called `call/x`.
 //!
-//! Some calls are left as they are, for the executor to run: of functions that call themselves or ask not to be
-//! inlined, and those beyond a limit to how much a graph may grow.
+//! Some calls are left as they are, for the executor to run: of functions that call themselves, ask not to be inlined or
+//! are broken, and those beyond a limit to how much a graph may grow.
 
 use crate::lower;
 use framework::graph::{NameAttrList, OutputInfo, sources};
@@ -132,7 +132,7 @@ impl<'a> Draft<'a> {
     }
 
     fn inline_call(&mut self, id: NodeId, function: &NameAttrList) -> Result<()> {
-        let Some(body) = self.body(id, function)? else { return Ok(()) };
+        let Some(body) = self.body(id, function) else { return Ok(()) };
         let call = self.node(id).clone();
         let (mut start, mut arguments) = (None, call.inputs.clone());
         if !call.control_inputs.is_empty() {
@@ -154,28 +154,25 @@ impl<'a> Draft<'a> {
         self.replace(id, body)
     }
 
-    /// The body of a function that a node names; nothing if it is not to be inlined there.
-    pub(crate) fn body(&mut self, call: NodeId, function: &NameAttrList) -> Result<Option<Arc<Graph>>> {
+    /// The body of a function that a node names; nothing if it is not to be inlined there, or cannot be: then whoever
+    /// runs the node learns why.
+    pub(crate) fn body(&mut self, call: NodeId, function: &NameAttrList) -> Option<Arc<Graph>> {
         let library = &self.graph.library;
-        let definition = library.function(&function.name);
-        let definition = definition.ok_or_else(|| {
-            let node = self.node(call);
-            invalid!("Node '{0}' calls the unknown function '{1}'\n\t [[{{{{node {0}}}}}]]", node.name, function.name)
-        })?;
+        let definition = library.function(&function.name)?;
         let stays = definition.attr.get("_noinline").and_then(|value| Attr::from_proto(value).ok());
         if stays == Some(Attr::Bool(true)) || self.is_within(call, &function.name) {
-            return Ok(None);
+            return None;
         }
         let mut key = function.name.clone();
         for (name, value) in &function.attrs {
             let _ = write!(key, " {name}={value}");
         }
         if let Some(known) = self.bodies.get(&key) {
-            return Ok(Some(known.clone()));
+            return Some(known.clone());
         }
-        let made = Arc::new(library.instantiate(function)?);
+        let made = Arc::new(library.instantiate(function).ok()?);
         self.bodies.insert(key, made.clone());
-        Ok(Some(made))
+        Some(made)
     }
 
     /// Whether a node was copied from a function, or from one that this one called.

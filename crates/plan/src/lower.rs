@@ -14,7 +14,7 @@ use tensor::{DType, Result, Tensor, invalid};
 pub(crate) fn lower_if(draft: &mut Draft<'_>, id: NodeId) -> Result<()> {
     let node = draft.node(id).clone();
     let functions = [node.attr("else_branch")?, node.attr("then_branch")?];
-    let Some(branches) = bodies(draft, id, &functions)? else { return Ok(()) };
+    let Some(branches) = bodies(draft, id, &functions) else { return Ok(()) };
     // What another type than bool means is known to the kernel.
     if draft.info(node.inputs[0])?.dtype != DType::Bool {
         return Ok(());
@@ -32,7 +32,7 @@ pub(crate) fn lower_if(draft: &mut Draft<'_>, id: NodeId) -> Result<()> {
 pub(crate) fn lower_case(draft: &mut Draft<'_>, id: NodeId) -> Result<()> {
     let node = draft.node(id).clone();
     let functions: Vec<NameAttrList> = node.attr("branches")?;
-    let Some(branches) = bodies(draft, id, &functions)? else { return Ok(()) };
+    let Some(branches) = bodies(draft, id, &functions) else { return Ok(()) };
     let mut index: Output = draft.pass_on(&node, "index", node.inputs[0], node.control_inputs.clone())?.into();
     let mut inputs = node.inputs[1..].to_vec();
     let mut start = index.node;
@@ -60,7 +60,7 @@ pub(crate) fn lower_case(draft: &mut Draft<'_>, id: NodeId) -> Result<()> {
 }
 
 /// The bodies of the functions a node calls; nothing if one of them is not to be inlined.
-fn bodies(draft: &mut Draft<'_>, id: NodeId, functions: &[NameAttrList]) -> Result<Option<Vec<Arc<Graph>>>> {
+fn bodies(draft: &mut Draft<'_>, id: NodeId, functions: &[NameAttrList]) -> Option<Vec<Arc<Graph>>> {
     functions.iter().map(|function| draft.body(id, function)).collect()
 }
 
@@ -152,7 +152,7 @@ fn join(draft: &mut Draft<'_>, id: NodeId, branches: Vec<Vec<Output>>) -> Result
 pub(crate) fn lower_while(draft: &mut Draft<'_>, id: NodeId) -> Result<()> {
     let node = draft.node(id).clone();
     let functions = [node.attr("cond")?, node.attr("body")?];
-    let Some(graphs) = bodies(draft, id, &functions)? else { return Ok(()) };
+    let Some(graphs) = bodies(draft, id, &functions) else { return Ok(()) };
     let [condition, body] = [&graphs[0], &graphs[1]];
     let is_handle: Vec<bool> = node.outputs.iter().map(|o| o.dtype == DType::Resource).collect();
     let Some(first) = is_handle.iter().position(|is_handle| !is_handle) else { return Ok(()) };

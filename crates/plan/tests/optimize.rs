@@ -1,15 +1,11 @@
 //! Folding, merging and fusing: what they do, and what they leave alone.
 
-use crate::support::{graph, print, registry};
+use crate::support::{graph, interpreter, print, registry};
 use expect_test::{Expect, expect};
-use framework::interpret::Interpreter;
-use framework::{CpuDevice, DeviceName, Graph, Pool, SystemEnv};
-use std::sync::Arc;
+use framework::Graph;
 
 fn fold(graph: Graph) -> Graph {
-    let device = CpuDevice::new(DeviceName::cpu("worker", 0, 0), 1, Pool::inline());
-    let interpreter = Interpreter::new(Arc::new(device), Arc::new(SystemEnv::default()));
-    plan::fold::fold(graph, &interpreter, &registry()).unwrap()
+    plan::fold::fold(graph, &interpreter(), &registry()).unwrap()
 }
 
 fn fuse(graph: Graph) -> Graph {

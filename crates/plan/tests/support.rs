@@ -1,7 +1,8 @@
 //! Graphs in the text notation, placed on two tasks of two jobs each, with two CPUs each.
 
 use framework::graph::text;
-use framework::{DeviceName, Graph, Registry};
+use framework::interpret::Interpreter;
+use framework::{CpuDevice, DeviceName, Graph, Pool, Registry, SystemEnv};
 use plan::place::Choice;
 use plan::{ClientEnd, PlacedGraph};
 use std::sync::{Arc, OnceLock};
@@ -10,6 +11,11 @@ use tensor::Result;
 pub fn registry() -> Arc<Registry> {
     static REGISTRY: OnceLock<Arc<Registry>> = OnceLock::new();
     REGISTRY.get_or_init(|| Arc::new(ops::registry())).clone()
+}
+
+pub fn interpreter() -> Interpreter {
+    let device = CpuDevice::new(DeviceName::cpu("worker", 0, 0), 1, Pool::inline());
+    Interpreter::new(Arc::new(device), Arc::new(SystemEnv::default()))
 }
 
 #[track_caller]

@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use plan::partition::EdgeNames;
 use plan::place::Choice;
-use plan::{PlacedGraph, RunSignature, place};
+use plan::{PlacedGraph, RunSignature, inline_functions, place};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -89,6 +89,7 @@ impl MasterSession {
         check_version(version, expected.unwrap_or(version))?;
         let mut graph = before.graph.clone();
         import::extend(&mut graph, message, &self.shared.registry)?;
+        let graph = inline_functions(graph, &self.shared.registry)?;
         let placed = self.place(graph, &before).await?;
         if self.config.log_device_placement {
             placed.log().lines().for_each(|line| tracing::info!("{line}"));
