@@ -3555,6 +3555,9 @@ pub struct RunGraphResponse {
     pub status_code: i32,
     #[prost(string, tag = "6")]
     pub status_error_message: ::prost::alloc::string::String,
+    /// Ours: the failure merely follows from another one. Peers that do not know this field skip it.
+    #[prost(bool, tag = "1000")]
+    pub status_is_derived: bool,
 }
 /// What to record while running.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

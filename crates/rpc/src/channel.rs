@@ -22,7 +22,7 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
-use tensor::{Error, Result, deadline_exceeded, failed_precondition, internal, unavailable};
+use tensor::{Code, Error, Result, deadline_exceeded, failed_precondition, internal, unavailable};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
@@ -34,6 +34,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The same while waiting for a server to come up.
 const WAIT_MIN: Duration = Duration::from_millis(200);
 const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// How often a call is put on another connection because its own was gone before it was sent.
+const STALE_MAX: u32 = 3;
 
 /// How much a peer may send ahead of its being read: on one stream, and on all of a connection together.
 pub(crate) const STREAM_WINDOW: u32 = 8 << 20;
@@ -119,7 +122,7 @@ impl Channel {
             let left = patience.saturating_sub(started.elapsed());
             let error = match runtime::within(Some(left), self.control.ready()).await {
                 Some(Ok(_)) => return Ok(()),
-                Some(Err(error)) if error.code != tensor::Code::Unavailable => return Err(error),
+                Some(Err(error)) if error.code != Code::Unavailable => return Err(error),
                 Some(Err(error)) => error,
                 None => unavailable!("{} does not answer{}", self.peer(), self.control.what_it_waits_for()),
             };
@@ -153,6 +156,8 @@ pub struct Outgoing {
     pub limit: Option<Duration>,
     /// Which connection it takes.
     pub lane: Lane,
+    /// How often to try to reach the peer, with pauses; 1 fails at once. What was sent is never sent again.
+    pub tries: u32,
 }
 
 /// One connection of a channel, and its history.
@@ -192,6 +197,8 @@ struct Failures {
 
 /// Why a call got no answer.
 enum Trouble {
+    /// There is no connection.
+    Unreachable(Error),
     /// The peer has certainly not seen it.
     NotSent(Error),
     /// The peer may have seen it, or answered with this error.
@@ -208,19 +215,40 @@ impl Link {
         call: &Outgoing,
         read: impl AsyncFn(&mut Incoming) -> Result<Option<T>, Broken>,
     ) -> Result<T> {
-        let (connection, generation) = self.ready().await?;
-        match self.exchange(connection, call, &read).await {
-            Ok(answer) => Ok(answer),
-            Err(Trouble::Failed(error)) => Err(error),
-            // A connection that went stale unnoticed: once more on a new one.
-            Err(Trouble::NotSent(_)) => {
-                self.discard(generation);
-                let (connection, _) = self.ready().await?;
-                self.exchange(connection, call, &read).await.map_err(|trouble| match trouble {
-                    Trouble::NotSent(error) | Trouble::Failed(error) => error,
-                })
+        let mut stale = 0;
+        let mut tries = 1;
+        loop {
+            match self.attempt(call, &read).await {
+                Ok(answer) => return Ok(answer),
+                // A connection that was lost without anybody noticing: once more on a new one.
+                Err(Trouble::NotSent(_)) if stale < STALE_MAX => stale += 1,
+                Err(Trouble::Unreachable(e)) if tries < call.tries && e.code == Code::Unavailable => {
+                    tries += 1;
+                    runtime::sleep(self.pause_left()).await;
+                }
+                Err(Trouble::Failed(e) | Trouble::NotSent(e) | Trouble::Unreachable(e)) => return Err(e),
             }
         }
+    }
+
+    async fn attempt<T>(
+        self: &Arc<Link>,
+        call: &Outgoing,
+        read: &impl AsyncFn(&mut Incoming) -> Result<Option<T>, Broken>,
+    ) -> Result<T, Trouble> {
+        let (connection, generation) = self.ready().await.map_err(Trouble::Unreachable)?;
+        let answer = self.exchange(connection, call, read).await;
+        if let Err(Trouble::NotSent(_)) = answer {
+            self.discard(generation);
+        }
+        answer
+    }
+
+    fn pause_left(&self) -> Duration {
+        let state = self.state.lock();
+        let left =
+            state.failures.as_ref().map(|failures| failures.pause_ends.saturating_duration_since(Instant::now()));
+        left.unwrap_or_default()
     }
 
     /// The connection, made if there is none. Fails at once during the pause after a failed attempt.

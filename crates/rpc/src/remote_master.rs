@@ -18,6 +18,9 @@ pub struct RemoteMaster {
     options: RemoteOptions,
 }
 
+/// How often a master that was there before is tried; with the pauses between, some seconds.
+const TRIES: u32 = 10;
+
 /// How long to wait.
 #[derive(Clone, Copy, Debug)]
 pub struct RemoteOptions {
@@ -43,7 +46,7 @@ impl RemoteMaster {
     async fn ask<M: Message + Default>(&self, path: &'static str, request: impl Message) -> Result<M> {
         let body = Writer::default().message(&request).finish(path)?;
         let limit = self.options.operation_timeout;
-        let answer = self.channel.unary(Outgoing { path, body, limit, lane: Lane::Control }).await?;
+        let answer = self.channel.unary(Outgoing { path, body, limit, lane: Lane::Control, tries: TRIES }).await?;
         answer.decode("the answer")
     }
 
@@ -55,9 +58,10 @@ impl RemoteMaster {
             _ => self.options.operation_timeout,
         };
         let body = encode_run_step(&request, fresh_id(&self.env), limit)?;
-        let answer = self.channel.unary(Outgoing { path: PATH, body, limit, lane: Lane::Control }).await?;
+        let answer =
+            self.channel.unary(Outgoing { path: PATH, body, limit, lane: Lane::Control, tries: TRIES }).await?;
         let (head, tensors) = fields::split::<proto::RunStepResponse>(answer, TENSOR, "the answer to RunStep")?;
-        in_body(head.status_code, head.status_error_message)?;
+        in_body(head.status_code, head.status_error_message, false)?;
         let fetches = by_name(tensors, request.fetches.iter().map(String::as_str))?;
         Ok(RunStepReply { fetches, metadata: head.metadata.unwrap_or_default() })
     }
@@ -77,7 +81,8 @@ impl RemoteMaster {
             writer.put_tensor_field(FEED, &format!("feed {i}"), tensor);
         }
         let (body, limit) = (writer.finish("RunCallable")?, self.options.operation_timeout);
-        let answer = self.channel.unary(Outgoing { path: PATH, body, limit, lane: Lane::Control }).await?;
+        let answer =
+            self.channel.unary(Outgoing { path: PATH, body, limit, lane: Lane::Control, tries: TRIES }).await?;
         let (head, tensors) = fields::split::<proto::RunCallableResponse>(answer, FETCH, "the answer to RunCallable")?;
         let fetches = tensors.into_iter().map(fields::tensor).collect::<Result<_>>()?;
         Ok(RunStepReply { fetches, metadata: head.metadata.unwrap_or_default() })

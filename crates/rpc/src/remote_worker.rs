@@ -36,7 +36,7 @@ impl RemoteWorker {
         limit: Option<Duration>,
     ) -> Result<M> {
         let body = Writer::default().message(&request).finish(path)?;
-        let answer = self.channel.unary(Outgoing { path, body, limit, lane: Lane::Control }).await?;
+        let answer = self.channel.unary(Outgoing { path, body, limit, lane: Lane::Control, tries: 1 }).await?;
         answer.decode("the answer")
     }
 
@@ -45,9 +45,9 @@ impl RemoteWorker {
         const RECV: u32 = 1;
         let limit = request.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let body = encode_run_graph(&request, fresh_id(&self.env))?;
-        let answer = self.channel.unary(Outgoing { path: PATH, body, limit, lane: Lane::Control }).await?;
+        let answer = self.channel.unary(Outgoing { path: PATH, body, limit, lane: Lane::Control, tries: 1 }).await?;
         let (head, recv) = fields::split::<proto::RunGraphResponse>(answer, RECV, "the answer to RunGraph")?;
-        in_body(head.status_code, head.status_error_message)?;
+        in_body(head.status_code, head.status_error_message, head.status_is_derived)?;
         Ok(RunGraphReply {
             recv: by_name(recv, request.recv.iter().map(RendezvousKey::as_str))?,
             step_stats: head.step_stats.unwrap_or_default(),
@@ -64,7 +64,7 @@ impl RemoteWorker {
             ..Default::default()
         };
         let body = Writer::default().message(&request).finish(PATH)?;
-        let call = Outgoing { path: PATH, body, limit: None, lane: Lane::Tensors };
+        let call = Outgoing { path: PATH, body, limit: None, lane: Lane::Tensors, tries: 1 };
         self.channel.call(call, receive_tensor).await
     }
 }
@@ -235,8 +235,8 @@ pub(crate) fn fresh_id(env: &SystemEnv) -> i64 {
 }
 
 /// The failure that an answer reports in its body.
-pub(crate) fn in_body(code: i32, message: String) -> Result<()> {
-    Code::from_i32(code).map_or(Ok(()), |code| Err(Error::new(code, message)))
+pub(crate) fn in_body(code: i32, message: String, derived: bool) -> Result<()> {
+    Code::from_i32(code).map_or(Ok(()), |code| Err(Error { code, message, derived }))
 }
 
 /// Values that came under their names in any order, in the order in which they were asked for.

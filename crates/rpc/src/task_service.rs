@@ -85,7 +85,7 @@ impl RemoteTask {
 
     async fn ask<M: Message + Default>(&self, path: &'static str, request: &impl Message) -> Result<M> {
         let body = Writer::default().message(request).finish(path)?;
-        let call = Outgoing { path, body, limit: Some(self.limit), lane: Lane::Control };
+        let call = Outgoing { path, body, limit: Some(self.limit), lane: Lane::Control, tries: 1 };
         self.channel.unary(call).await?.decode("the answer")
     }
 }

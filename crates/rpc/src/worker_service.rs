@@ -100,6 +100,7 @@ impl WorkerService {
                 &proto::RunGraphResponse {
                     status_code: error.code as i32,
                     status_error_message: error.message,
+                    status_is_derived: error.derived,
                     ..Default::default()
                 },
                 "RunGraph",

@@ -76,7 +76,7 @@ fn messages_of_garbage_are_invalid() {
         for seed in 0..50 {
             let mut body = vec![0, 0, 0, 0, 100];
             body.extend(noise(seed, 100));
-            let call = Outgoing { path, body: vec![body.into()], limit: Some(PATIENCE), lane: Lane::Control };
+            let call = Outgoing { path, body: vec![body.into()], limit: Some(PATIENCE), lane: Lane::Control, tries: 1 };
             let answer = wait(channel.unary(call));
             let code = answer.map(drop).map_err(|error| error.code);
             assert_ne!(code, Err(Code::Internal), "{path} with seed {seed}");
@@ -88,7 +88,8 @@ fn messages_of_garbage_are_invalid() {
 #[track_caller]
 fn refuses(served: &Served, body: &'static [u8], code: Code) {
     let path = "/tensorflow.WorkerService/GetStatus";
-    let call = Outgoing { path, body: vec![Bytes::from_static(body)], limit: Some(PATIENCE), lane: Lane::Control };
+    let call =
+        Outgoing { path, body: vec![Bytes::from_static(body)], limit: Some(PATIENCE), lane: Lane::Control, tries: 1 };
     assert_eq!(wait(served.channel().unary(call)).unwrap_err().code, code);
 }
 
@@ -122,8 +123,9 @@ fn what_a_header_claims_is_not_allocated() {
             let limit = Some(Duration::from_millis(300));
             let path = "/tensorflow.WorkerService/RunGraph";
             let channel = channel.clone();
-            rpc::runtime::steps()
-                .spawn(async move { channel.unary(Outgoing { path, body, limit, lane: Lane::Control }).await })
+            rpc::runtime::steps().spawn(async move {
+                channel.unary(Outgoing { path, body, limit, lane: Lane::Control, tries: 1 }).await
+            })
         })
         .collect();
     for call in calls {

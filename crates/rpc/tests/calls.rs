@@ -135,6 +135,8 @@ fn an_error_keeps_its_code_text_and_mark() {
     // In the body nothing is cut.
     let run = RunGraph { session: "s".into(), graph: "fail".into(), ..Default::default() };
     assert_eq!(wait(worker.run_graph(run)).unwrap_err().message.len(), "100% lost: ü\n".len() + 5000);
+    let run = RunGraph { session: "s".into(), graph: "derived".into(), ..Default::default() };
+    assert!(wait(worker.run_graph(run)).unwrap_err().derived);
     let error = wait(served.master().run_step(step(&[], &[], &["fail"]))).unwrap_err();
     assert_eq!((error.code, error.message.len()), (Code::DataLoss, "100% lost: ü\n".len() + 5000));
 }
@@ -150,7 +152,7 @@ fn a_panic_is_an_answer_and_the_server_goes_on() {
 
 fn raw(path: &'static str, message: &impl prost::Message) -> Outgoing {
     let body = Writer::default().message(message).finish("a test").unwrap();
-    Outgoing { path, body, limit: Some(PATIENCE), lane: Lane::Control }
+    Outgoing { path, body, limit: Some(PATIENCE), lane: Lane::Control, tries: 1 }
 }
 
 #[test]

@@ -138,6 +138,21 @@ fn a_session_waits_for_its_server() {
 }
 
 #[test]
+fn a_client_tries_a_few_times_to_reach_its_master() {
+    let address = closed_port();
+    let client = std::thread::spawn({
+        let address = address.clone();
+        move || wait(RemoteMaster::new(&address, RemoteOptions::default()).close_session("s".into()))
+    });
+    let started = Instant::now();
+    until("some attempts were made", || started.elapsed() > Duration::from_millis(300));
+    let _served = Served::at(&address);
+    client.join().unwrap().unwrap();
+    let error = wait(RemoteMaster::new(&closed_port(), RemoteOptions::default()).close_session("s".into()));
+    assert!(error.unwrap_err().message.contains("10 attempts"));
+}
+
+#[test]
 fn a_session_does_not_wait_for_ever() {
     let address = closed_port();
     let options = RemoteOptions { patience: Duration::from_millis(500), operation_timeout: None };

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tensor::{Code, Error, Result, Tensor, invalid};
 
 /// What tests wait at most for anything.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 #[track_caller]
 pub fn wait<T>(future: impl Future<Output = T>) -> T {
