@@ -94,6 +94,14 @@ impl Variant {
         }
     }
 
+    /// The same, given up by this variant.
+    pub fn into_value<T: VariantValue>(self) -> Option<Arc<T>> {
+        match self {
+            Variant::Value(value) => (value as Arc<dyn Any + Send + Sync>).downcast().ok(),
+            Variant::Message(_) => None,
+        }
+    }
+
     /// The message that carries it.
     pub fn to_message(&self) -> ::proto::VariantTensorDataProto {
         match self {
@@ -331,6 +339,19 @@ impl Tensor {
         match self.storage() {
             Storage::Variants(values) => Ok(values),
             _ => Err(self.wrong_type(DType::Variant)),
+        }
+    }
+
+    /// The variants in a vector of their own; moved there if nobody else holds them.
+    pub fn into_variants(self) -> Result<Vec<Variant>> {
+        let wrong = self.wrong_type(DType::Variant);
+        match Arc::try_unwrap(self.data) {
+            Ok(Storage::Variants(values)) => Ok(values),
+            Ok(_) => Err(wrong),
+            Err(shared) => match &*shared {
+                Storage::Variants(values) => Ok(values.clone()),
+                _ => Err(wrong),
+            },
         }
     }
 

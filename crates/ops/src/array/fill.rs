@@ -1,12 +1,13 @@
 //! `Fill`, `ZerosLike` and `OnesLike`: tensors of one value.
 
 use super::{build, indices};
+use crate::data_flow::TensorList;
 use framework::kernel::function;
 use framework::shapes::unchanged;
 use framework::typed::{Item, MoveKernel, Number, NumberKernel, moves, numbers_by};
 use framework::{BuiltKernel, InferenceContext, Kernel, KernelBuild, KernelContext, Op, Output, Scope};
 use std::sync::Arc;
-use tensor::{DType, OwnedTensor, PartialShape, Result, Shape, Tensor, invalid};
+use tensor::{DType, OwnedTensor, PartialShape, Result, Shape, Tensor, Variant, invalid};
 
 pub fn ops() -> Vec<Op> {
     vec![
@@ -30,10 +31,16 @@ pub fn ops() -> Vec<Op> {
             .shape(unchanged)
             .value(|c| {
                 let shape = c.input(0).known().filter(|s| s.num_elements() <= super::VALUE_MAX)?;
+                if c.input_dtype(0) == DType::Variant {
+                    return None; // zeros like a list depend on what it holds
+                }
                 Some(vec![Tensor::zeros(c.input_dtype(0), shape).ok()])
             })
             .not_differentiable()
             .kernel(function(|ctx| {
+                if ctx.input(0).dtype() == DType::Variant {
+                    return zero_lists(ctx);
+                }
                 let zeros = Tensor::zeros(ctx.input(0).dtype(), ctx.input(0).shape().clone())?;
                 ctx.set_output(0, zeros)
             })),
@@ -63,6 +70,14 @@ pub fn zeros_like(s: &Scope, x: Output) -> Result<Output> {
 /// Ones of the same type and shape.
 pub fn ones_like(s: &Scope, x: Output) -> Result<Output> {
     s.op("OnesLike", &[x])
+}
+
+fn zero_lists(ctx: &mut KernelContext<'_>) -> Result<()> {
+    let lists = ctx.take(0);
+    let shape = lists.shape().clone();
+    let zeros = lists.into_variants()?.into_iter().map(|list| TensorList::of(list)?.zeros_like().map(Variant::new));
+    let zeros = zeros.collect::<Result<_>>()?;
+    ctx.set_output(0, Tensor::from_variants(shape, zeros)?)
 }
 
 fn fill_shape(c: &InferenceContext<'_>) -> Result<Vec<PartialShape>> {

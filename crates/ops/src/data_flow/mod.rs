@@ -1,13 +1,14 @@
-//! Ops through which steps meet or accumulate: queues, conditional accumulators, tensor arrays.
+//! Ops through which steps meet or accumulate: queues, conditional accumulators, tensor arrays and lists.
 
 pub mod accumulator;
 mod accumulator_ops;
 mod declared;
 pub mod queue;
 pub mod queue_ops;
-mod rows;
+pub(crate) mod rows;
 mod stack;
 mod tensor_array;
+mod tensor_list;
 #[cfg(test)]
 pub(crate) mod testing;
 mod wait;
@@ -15,8 +16,9 @@ mod wait;
 use framework::Op;
 
 pub(crate) use declared::{Declared, resolve};
+pub(crate) use tensor_list::TensorList;
 
 /// All ops of the family.
 pub fn ops() -> Vec<Op> {
-    [queue_ops::ops(), accumulator_ops::ops(), stack::ops(), tensor_array::ops()].concat()
+    [queue_ops::ops(), accumulator_ops::ops(), stack::ops(), tensor_array::ops(), tensor_list::ops()].concat()
 }

@@ -1,11 +1,11 @@
 //! `BatchDatasetV2` and `UnbatchDataset`: elements joined into rows of larger ones, and taken apart again.
 
 use super::sources::row;
-use super::{Dataset, Element, Elements, Next, Shared, by_item, input, number, output, scalar_shape};
+use super::{Dataset, Element, Elements, Next, Shared, input, number, output, scalar_shape};
+use crate::data_flow::rows;
 use framework::kernel::function;
-use framework::typed::Item;
 use framework::{KernelContext, Op, StepContext};
-use tensor::{Result, Shape, Tensor, invalid};
+use tensor::{Result, Tensor, invalid};
 
 /// The ops of this file.
 pub fn ops() -> Vec<Op> {
@@ -123,15 +123,6 @@ pub(super) fn stack(elements: &[Element]) -> Result<Element> {
 }
 
 fn stack_component(elements: &[Element], component: usize) -> Result<Tensor> {
-    fn join<I: Item>(rows: &[&Tensor], shape: Shape) -> Result<Tensor> {
-        let size = rows.first().map_or(0, |r| r.num_elements());
-        I::build(rows[0].dtype(), shape, |out| {
-            for (i, row) in rows.iter().enumerate() {
-                out[i * size..][..size].clone_from_slice(I::items(row)?);
-            }
-            Ok(())
-        })
-    }
     let missing = || invalid!("an element of a batch has no component {component}");
     let rows: Vec<&Tensor> = elements.iter().map(|e| e.get(component).ok_or_else(missing)).collect::<Result<_>>()?;
     let first = rows[0];
@@ -145,9 +136,7 @@ fn stack_component(elements: &[Element], component: usize) -> Result<Tensor> {
             ));
         }
     }
-    let dims = std::iter::once(rows.len() as i64).chain(first.dims().iter().map(|&d| d as i64));
-    let shape = Shape::checked(dims)?;
-    by_item!(first.dtype(), join(&rows, shape))
+    rows::stacked(first.dtype(), first.shape(), rows.iter().copied())
 }
 
 struct Unbatch(Shared);

@@ -1,12 +1,15 @@
 //! `AddN`: the sum of several tensors of one shape.
 
+use crate::data_flow::TensorList;
 use framework::gradient::GradValue;
+use framework::kernel::FnKernel;
 use framework::shapes::merged;
-use framework::typed::{NumberKernel, numbers};
-use framework::{Grad, KernelContext, Number, Op, Output, Scope};
+use framework::typed::{NumberKernel, numbers_by};
+use framework::{BuiltKernel, Grad, KernelContext, Number, Op, Output, Pool, Scope};
 use linalg::elementwise::{add_n as sum_slices, zip_in_place};
 use smallvec::SmallVec;
-use tensor::{Result, invalid};
+use std::sync::Arc;
+use tensor::{Complex, DType, Result, Tensor, Variant, bf16, f16, invalid};
 
 /// The ops of this file.
 pub fn ops() -> Vec<Op> {
@@ -22,7 +25,10 @@ pub fn ops() -> Vec<Op> {
             .commutative()
             .aggregate()
             .shape(merged)
-            .kernel(numbers(|_| Ok(AddN)))
+            .kernel(Arc::new(|b| match b.dtype("T")? {
+                DType::Variant => Ok(BuiltKernel::new(FnKernel(add_lists))),
+                _ => numbers_by(b, "T", AddN),
+            }))
             .gradient(gradient),
     ]
 }
@@ -34,6 +40,52 @@ pub fn add_n(s: &Scope, inputs: &[Output]) -> Result<Output> {
 
 fn gradient(_: &Scope, g: &Grad<'_>) -> Result<Vec<Option<GradValue>>> {
     Ok(vec![Some(g.dy[0].into()); g.inputs.len()])
+}
+
+/// Lists of tensors are added element by element.
+fn add_lists(ctx: &mut KernelContext<'_>) -> Result<()> {
+    let mut sums: Vec<Variant> = ctx.take(0).into_variants()?;
+    for i in 1..ctx.num_inputs() {
+        let others = ctx.take(i).into_variants()?;
+        if others.len() != sums.len() {
+            return Err(invalid!("input 0 has {} variants, input {i} {}", sums.len(), others.len()));
+        }
+        let pairs = sums.into_iter().zip(others);
+        let added = pairs.map(|(a, b)| TensorList::of(a)?.plus(TensorList::of(b)?, add_pair).map(Variant::new));
+        sums = added.collect::<Result<_>>()?;
+    }
+    match sums.len() {
+        1 => ctx.set_output(0, Tensor::from_variants([], sums)?),
+        count => Err(invalid!("wanted scalars of variant, found {count} elements")),
+    }
+}
+
+fn add_pair(a: Tensor, b: Tensor) -> Result<Tensor> {
+    fn add<T: Number>(a: Tensor, b: &Tensor) -> Result<Tensor> {
+        let mut sum = a.into_owned::<T>()?;
+        zip_in_place(&Pool::inline(), &mut sum, b.as_slice::<T>()?, T::add);
+        Ok(sum.into())
+    }
+    if a.dtype() != b.dtype() || a.shape() != b.shape() {
+        return Err(invalid!("elements of shapes {} and {} cannot be added", a.shape(), b.shape()));
+    }
+    match a.dtype() {
+        DType::F16 => add::<f16>(a, &b),
+        DType::BF16 => add::<bf16>(a, &b),
+        DType::F32 => add::<f32>(a, &b),
+        DType::F64 => add::<f64>(a, &b),
+        DType::I8 => add::<i8>(a, &b),
+        DType::I16 => add::<i16>(a, &b),
+        DType::I32 => add::<i32>(a, &b),
+        DType::I64 => add::<i64>(a, &b),
+        DType::U8 => add::<u8>(a, &b),
+        DType::U16 => add::<u16>(a, &b),
+        DType::U32 => add::<u32>(a, &b),
+        DType::U64 => add::<u64>(a, &b),
+        DType::C64 => add::<Complex<f32>>(a, &b),
+        DType::C128 => add::<Complex<f64>>(a, &b),
+        other => Err(invalid!("Trying to add unsupported dtype {other}")),
+    }
 }
 
 struct AddN;
