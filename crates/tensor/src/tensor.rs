@@ -343,16 +343,11 @@ impl Tensor {
     }
 
     /// The variants in a vector of their own; moved there if nobody else holds them.
-    pub fn into_variants(self) -> Result<Vec<Variant>> {
-        let wrong = self.wrong_type(DType::Variant);
-        match Arc::try_unwrap(self.data) {
-            Ok(Storage::Variants(values)) => Ok(values),
-            Ok(_) => Err(wrong),
-            Err(shared) => match &*shared {
-                Storage::Variants(values) => Ok(values.clone()),
-                _ => Err(wrong),
-            },
+    pub fn into_variants(mut self) -> Result<Vec<Variant>> {
+        if let Some(Storage::Variants(values)) = self.unique_storage() {
+            return Ok(std::mem::take(values));
         }
+        self.as_variants().map(<[Variant]>::to_vec)
     }
 
     /// The elements' memory, if the type is plain.
