@@ -1,6 +1,7 @@
 //! The `ferroflow` command: launches, watches and inspects.
 
 mod commands;
+mod logging;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -8,21 +9,40 @@ use std::process::ExitCode;
 /// The distributed TensorFlow runtime, rebuilt in Rust.
 #[derive(Parser)]
 #[command(name = "ferroflow", version, arg_required_else_help = true)]
-#[command(after_help = "Examples:\n  ferroflow graph show model/graph.pb")]
+#[command(after_help = "\
+Examples:
+  ferroflow server --cluster 'ps|h0:2222,worker|h1:2222;h2:2222' --job-name ps --task-index 0
+  ferroflow status grpc://h1:2222
+  ferroflow stop grpc://h1:2222 --all
+  ferroflow graph show model/graph.pb")]
 struct Arguments {
+    /// How much to log: error, warn, info, debug or trace
+    #[arg(long, global = true, value_name = "LEVEL", default_value = "info")]
+    log: String,
+    /// How to write log lines
+    #[arg(long, global = true, value_enum, default_value_t)]
+    log_format: logging::Format,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Subcommand)]
 enum Command {
+    Server(commands::server::Arguments),
+    Status(commands::status::Arguments),
+    Stop(commands::status::StopArguments),
     /// Look into graph files
     #[command(subcommand)]
     Graph(commands::graph::Command),
 }
 
 fn main() -> ExitCode {
-    let result = match Arguments::parse().command {
+    let arguments = Arguments::parse();
+    logging::start(&arguments.log, arguments.log_format);
+    let result = match arguments.command {
+        Command::Server(arguments) => commands::server::run(arguments),
+        Command::Status(arguments) => commands::status::run(arguments),
+        Command::Stop(arguments) => commands::status::stop(arguments),
         Command::Graph(command) => commands::graph::run(command),
     };
     match result {

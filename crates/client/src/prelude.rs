@@ -7,7 +7,7 @@ pub use crate::optimizers::{
 };
 pub use crate::schedules;
 pub use crate::{
-    Code, Conv2d, DType, Error, ExponentialMovingAverage, Feeds, Fetch, Gradient, Graph, Operation, Output, Padding,
-    Pool, Result, RunOptions, Server, Session, Shape, Tensor, Variable, VariableOptions, concat, cond, feed, gradients,
-    stack, while_loop,
+    ClusterSpec, Code, Conv2d, DType, Error, ExponentialMovingAverage, Feeds, Fetch, Gradient, Graph, Operation,
+    Output, Padding, Pool, Result, RunOptions, Server, Session, Shape, Tensor, Variable, VariableOptions, concat, cond,
+    feed, gradients, stack, while_loop,
 };

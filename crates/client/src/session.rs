@@ -2,13 +2,14 @@
 
 use crate::fetch::FetchList;
 use crate::{Feeds, Fetch, Graph, server};
-use distributed::{LocalCluster, MasterInterface, RunStep};
+use distributed::{MasterInterface, RunStep};
 use framework::graph::export;
 use parking_lot::Mutex;
+use rpc::{RemoteMaster, RemoteOptions};
 use runtime::block_on;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tensor::{Result, deadline_exceeded};
+use tensor::{Result, deadline_exceeded, invalid};
 
 /// Runs parts of a graph on a master. May be shared between threads: runs do not wait for each other.
 ///
@@ -26,8 +27,7 @@ use tensor::{Result, deadline_exceeded};
 /// ```
 pub struct Session {
     graph: Graph,
-    /// Keeps the task alive.
-    cluster: Arc<LocalCluster>,
+    master: Arc<dyn MasterInterface>,
     handle: String,
     sent: Mutex<Sent>,
     options: SessionOptions,
@@ -48,6 +48,15 @@ pub struct SessionOptions {
     pub allow_soft_placement: bool,
     /// Run the graph as it was built: no folding, merging or fusing of nodes.
     pub without_optimizer: bool,
+    /// The tasks that take part, such as `/job:ps` and `/job:worker/task:0`; all if there are none. The session does not
+    /// see the others, and does not wait for them.
+    pub device_filters: Vec<String>,
+    /// Whether variables and queues are the session's own rather than shared with all sessions of the cluster.
+    pub isolate_session_state: bool,
+    /// Whether the master logs where it puts each node.
+    pub log_device_placement: bool,
+    /// How long to wait for a server that is not up yet; 30 s unless told.
+    pub patience: Option<Duration>,
 }
 
 /// How one run behaves.
@@ -78,7 +87,8 @@ impl Session {
         Session::connect("", graph)
     }
 
-    /// A session on a server: its target, or "" for a private one-task cluster.
+    /// A session on a server, ours or TensorFlow's: its target, such as `grpc://host:port`, or "" for a private one-task
+    /// cluster.
     pub fn connect(target: impl AsRef<str>, graph: &Graph) -> Result<Session> {
         Session::connect_with(target, graph, SessionOptions::default())
     }
@@ -87,16 +97,16 @@ impl Session {
     pub fn connect_with(target: impl AsRef<str>, graph: &Graph, options: SessionOptions) -> Result<Session> {
         graph.check()?;
         let target = target.as_ref();
-        let cluster = if target.is_empty() { Arc::new(server::new_cluster()) } else { server::find(target)? };
+        let master = find_master(target, &options)?;
         let (message, nodes) = graph.scope().with_graph(|g| (export::export(g), g.len()));
         let request = proto::CreateSessionRequest {
             graph_def: Some(message),
             config: Some(config(&options)),
             target: target.to_string(),
         };
-        let handle = wait(cluster.master().create_session(request), options.operation_timeout)?;
+        let handle = wait(master.create_session(request), options.operation_timeout)?;
         let sent = Mutex::new(Sent { nodes, version: 0 });
-        Ok(Session { graph: graph.clone(), cluster, handle, sent, options })
+        Ok(Session { graph: graph.clone(), master, handle, sent, options })
     }
 
     /// Runs what is needed for `fetch`: one `Output` gives one `Tensor`, a tuple gives a tuple, an `Operation` gives `()`.
@@ -129,7 +139,7 @@ impl Session {
             },
             ..self.request()?
         };
-        let reply = wait(self.cluster.master().run_step(request), limit.map(|l| l.saturating_add(GRACE)))?;
+        let reply = wait(self.master.run_step(request), limit.map(|l| l.saturating_add(GRACE)))?;
         let values = fetch.values(&mut reply.fetches.into_iter())?;
         Ok((values, RunMetadata { proto: reply.metadata }))
     }
@@ -139,18 +149,18 @@ impl Session {
         let list = FetchList::of(&fetch)?;
         let feeds = feeds.iter().map(|f| f.full_name()).collect::<Result<Vec<_>>>()?;
         self.send_new_nodes()?;
-        let call = self.cluster.master().partial_run_setup(self.handle.clone(), feeds, list.outputs, list.targets);
+        let call = self.master.partial_run_setup(self.handle.clone(), feeds, list.outputs, list.targets);
         Ok(PartialRun { session: self, handle: wait(call, self.options.operation_timeout)? })
     }
 
     /// Closes the session: runs of other threads end, later ones are refused. Dropping the session closes it too.
     pub fn close(&self) -> Result<()> {
-        wait(self.cluster.master().close_session(self.handle.clone()), self.options.operation_timeout)
+        wait(self.master.close_session(self.handle.clone()), self.options.operation_timeout)
     }
 
     /// The devices this session can use.
     pub fn list_devices(&self) -> Result<Vec<String>> {
-        let devices = wait(self.cluster.master().list_devices(self.handle.clone()), self.options.operation_timeout)?;
+        let devices = wait(self.master.list_devices(self.handle.clone()), self.options.operation_timeout)?;
         Ok(devices.local.into_iter().chain(devices.remote).map(|d| d.name).collect())
     }
 
@@ -179,7 +189,7 @@ impl Session {
             })
         });
         if let Some((message, count)) = new {
-            let call = self.cluster.master().extend_session(self.handle.clone(), message, sent.version);
+            let call = self.master.extend_session(self.handle.clone(), message, sent.version);
             sent.version = wait(call, self.options.operation_timeout)?;
             sent.nodes = count;
         }
@@ -205,7 +215,7 @@ impl PartialRun<'_> {
             partial_run: self.handle.clone(),
             ..self.session.request()?
         };
-        let reply = wait(self.session.cluster.master().run_step(request), self.session.options.operation_timeout)?;
+        let reply = wait(self.session.master.run_step(request), self.session.options.operation_timeout)?;
         fetch.values(&mut reply.fetches.into_iter())
     }
 }
@@ -213,10 +223,34 @@ impl PartialRun<'_> {
 /// The trace level that notes each node's times.
 const FULL_TRACE: i32 = 3;
 
+/// The master that a target names: one in this process is called directly.
+fn find_master(target: &str, options: &SessionOptions) -> Result<Arc<dyn MasterInterface>> {
+    if target.is_empty() {
+        return Ok(server::new_cluster().master().clone());
+    }
+    if !target.starts_with("grpc://") {
+        return Err(invalid!(
+            "'{target}' is not a target; wanted grpc://HOST:PORT, as Server::target() gives it, or \"\" for a private task"
+        ));
+    }
+    if let Some(master) = server::find(target) {
+        return Ok(master);
+    }
+    let defaults = RemoteOptions::default();
+    let options = RemoteOptions {
+        patience: options.patience.unwrap_or(defaults.patience),
+        operation_timeout: options.operation_timeout,
+    };
+    Ok(Arc::new(RemoteMaster::new(target, options)))
+}
+
 fn config(options: &SessionOptions) -> proto::ConfigProto {
     let rewrite = proto::RewriterConfig { disable_meta_optimizer: options.without_optimizer, ..Default::default() };
     proto::ConfigProto {
         allow_soft_placement: options.allow_soft_placement,
+        device_filters: options.device_filters.clone(),
+        isolate_session_state: options.isolate_session_state,
+        log_device_placement: options.log_device_placement,
         graph_options: Some(proto::GraphOptions { rewrite_options: Some(rewrite), ..Default::default() }),
         ..Default::default()
     }

@@ -3,7 +3,7 @@
 use crate::support::{Session, assert_error, strings, wait};
 use distributed::{MasterInterface, RunStep};
 use std::collections::BTreeMap;
-use tensor::Code::{InvalidArgument, NotFound};
+use tensor::Code::{FailedPrecondition, InvalidArgument, NotFound};
 use tensor::{Result, Tensor};
 
 /// `y = (x + 1) * 2`, and a variable that counts how often the sum was computed.
@@ -262,4 +262,22 @@ fn a_partial_run_that_fails_says_why() {
     let run = wait(set_up).unwrap();
     let request = RunStep { partial_run: run, ..session.request(&[("x", Tensor::from(0i32))], &["y"], &[]) };
     assert_error(session.step(request), InvalidArgument, &["Integer division by zero", "{{node y}}"]);
+}
+
+#[test]
+fn a_read_of_a_reference_variable_shows_what_is_written_before_it_is_used() {
+    // As in TensorFlow, where a read shares the variable's memory; synchronous training counts its steps this way.
+    let session = Session::open(
+        "v = VariableV2 {dtype: float, shape: shape[]}
+         one = Const {dtype: float, value: float[] 1}
+         init = Assign(v, one)
+         read = Identity(v)
+         again = Identity(read)
+         bump = AssignAdd(v, one, ^read)
+         after = Neg(again, ^bump)",
+    );
+    assert_error(session.run(&[], &["read"]), FailedPrecondition, &["uninitialized value v", "{{node read}}"]);
+    session.target(&["init"]).unwrap();
+    assert_eq!(session.value("after"), Tensor::from(-2.0f32));
+    assert_eq!(session.value("read"), Tensor::from(2.0f32));
 }

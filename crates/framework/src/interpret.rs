@@ -171,7 +171,7 @@ pub fn build_kernel(
 fn read_references(node: &Node, inputs: &mut [Value]) -> Result<()> {
     for (value, (_, wants_ref)) in inputs.iter_mut().zip(node.input_types()?) {
         if let Value::Ref(variable) = value {
-            if !wants_ref {
+            if !wants_ref && !node.op.passes_references {
                 *value = Value::Tensor(variable.read()?);
             } else if !node.op.allows_uninitialized_input && !variable.is_initialized() {
                 variable.read()?;

@@ -222,6 +222,11 @@ impl<'a> KernelContext<'a> {
         }
     }
 
+    /// Takes an input away as it flows along the edge.
+    pub fn take_value(&mut self, index: usize) -> Value {
+        std::mem::take(&mut self.inputs[index])
+    }
+
     /// Gives back an input that was taken.
     pub fn put_back(&mut self, index: usize, tensor: Tensor) {
         self.inputs[index] = Value::Tensor(tensor);

@@ -111,6 +111,10 @@ pub struct Op {
     pub is_aggregate: bool,
     /// A reference input may be a variable without value.
     pub allows_uninitialized_input: bool,
+    /// Whether a reference that comes in is passed on although the op's types do not say so: whoever uses the output
+    /// reads the variable as it is then. TensorFlow's reads of reference variables share the variable's memory, and
+    /// programs rely on seeing what is written to it after the read.
+    pub passes_references: bool,
     /// Worth a thread of its own even on small inputs.
     pub is_costly: bool,
     /// Each element of the output depends on the same element of the inputs, after broadcasting, and a chain of such
@@ -141,6 +145,7 @@ impl Op {
             is_commutative: false,
             is_aggregate: false,
             allows_uninitialized_input: false,
+            passes_references: false,
             is_costly: false,
             is_elementwise: false,
             control_flow: ControlFlow::None,
@@ -185,6 +190,12 @@ impl Op {
     /// Marks the op as an aggregate.
     pub fn aggregate(mut self) -> Op {
         self.is_aggregate = true;
+        self
+    }
+
+    /// Lets references through to whoever uses the output.
+    pub fn passes_references(mut self) -> Op {
+        self.passes_references = true;
         self
     }
 

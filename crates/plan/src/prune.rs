@@ -155,10 +155,18 @@ fn needed(graph: &Graph, fed: &HashMap<Output, usize>, wanted: impl Iterator<Ite
         if !std::mem::replace(&mut keep[id.index()], true) {
             let node = graph.node(id);
             todo.extend(node.inputs.iter().filter(|i| !fed.contains_key(i)).map(|i| i.node));
-            todo.extend(&node.control_inputs);
+            todo.extend(node.control_inputs.iter().filter(|c| stand_in(graph, fed, **c).is_none()));
         }
     }
     keep
+}
+
+/// The feed that takes the place of a node, so that to wait for the node is to wait for the feed: a placeholder is
+/// nothing but its value.
+fn stand_in(graph: &Graph, fed: &HashMap<Output, usize>, node: NodeId) -> Option<usize> {
+    let is_placeholder =
+        matches!(graph.node(node).op.name.as_str(), "Placeholder" | "PlaceholderV2" | "PlaceholderWithDefault");
+    fed.get(&node.into()).copied().filter(|_| is_placeholder)
 }
 
 /// A copy of the kept nodes, with a `_Recv` before them for each feed.
@@ -196,7 +204,8 @@ fn copy_with_feeds(
                 },
             };
         }
-        copy.control_inputs = node.control_inputs.iter().filter_map(|c| map[c.index()]).collect();
+        let control = |c: &NodeId| stand_in(graph, fed, *c).map(|feed| receives[feed]).or(map[c.index()]);
+        copy.control_inputs = node.control_inputs.iter().filter_map(control).collect();
         copy.device = placed.device(id).to_string();
         out.adopt(copy)?;
     }

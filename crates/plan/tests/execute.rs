@@ -88,12 +88,12 @@ fn a_variable_is_read_after_what_its_reader_waits_for() {
          one = Const {dtype: float, value: float[] 1} @ /job:ps
          set = Assign(v, one) @ /job:ps
          there = NoOp(^set) @ /job:worker/task:0
-         first = Identity(v, ^there) @ /job:worker/task:1
+         first = Neg(v, ^there) @ /job:worker/task:1
          again = NoOp(^first) @ /job:worker/task:0
          add = AssignAdd(v, one, ^again) @ /job:ps
-         second = Identity(v, ^add) @ /job:worker/task:0",
+         second = Neg(v, ^add) @ /job:worker/task:0",
         &["first", "second"],
-        "[float[] 1, float[] 2]",
+        "[float[] -1, float[] -2]",
         3,
     );
 }

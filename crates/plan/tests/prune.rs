@@ -185,3 +185,18 @@ fn mistakes_have_their_texts() {
         assert_eq!((error.code, error.message.as_str()), (code, says));
     }
 }
+
+#[test]
+fn who_waits_for_a_placeholder_waits_for_what_is_fed() {
+    let graph = "
+        x = Placeholder {dtype: float, shape: shape[?]}
+        other = Neg(x)
+        y = Const(^x, ^other) {dtype: float, value: float[] 1}
+    ";
+    let placed = place(graph, false).unwrap();
+    let signature = RunSignature::new(vec!["x:0".into()], vec!["y:0".into()], vec![]).unwrap();
+    let pruned = prune(&placed, &signature, &client(), &registry()).unwrap();
+    let text = pruned.graph.to_string();
+    assert!(!text.contains("Placeholder"), "{text}");
+    assert!(text.contains("y = Const(^_recv_x_0, ^other)"), "{text}");
+}

@@ -7,6 +7,6 @@ pub mod rendezvous;
 mod timer;
 
 pub use block_on::{Elapsed, block_on};
-pub use executor::{Executor, KernelCache, StepFuture};
+pub use executor::{Executor, KernelCache, StepFuture, Wait, Watcher};
 pub use rendezvous::{LocalRendezvous, StepTable};
 pub use timer::Timer;

@@ -1,3 +1,5 @@
 //! One file per command.
 
 pub mod graph;
+pub mod server;
+pub mod status;

@@ -11,3 +11,4 @@ mod mistakes;
 mod network;
 mod optimizers;
 mod schedules;
+mod servers;

@@ -54,9 +54,9 @@ impl Master {
         Master { shared: Arc::new(shared), sessions: Mutex::default() }
     }
 
-    /// How many sessions are open.
-    pub fn num_sessions(&self) -> usize {
-        self.sessions.lock().len()
+    /// The sessions that are open, each with the number of plans made for it.
+    pub fn sessions(&self) -> Vec<(SessionHandle, u32)> {
+        self.sessions.lock().iter().map(|(handle, session)| (handle.clone(), session.num_plans())).collect()
     }
 
     fn session(&self, handle: &str) -> Result<Arc<MasterSession>> {

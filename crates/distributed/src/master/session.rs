@@ -157,6 +157,11 @@ impl MasterSession {
         Ok(self.plans.lock().entry(signature).or_insert(made).clone())
     }
 
+    /// How many plans have been made.
+    pub(super) fn num_plans(&self) -> u32 {
+        self.plans.lock().len() as u32
+    }
+
     /// Whether the client asked to have its graph run as it is.
     pub(super) fn optimizer_is_off(&self) -> bool {
         let options = self.config.graph_options.as_ref();

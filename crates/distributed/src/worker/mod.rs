@@ -5,6 +5,7 @@ mod log;
 mod rendezvous;
 mod session;
 mod stats;
+mod status;
 mod step;
 
 use crate::cluster::{ClusterSpec, Peers, TaskName};
@@ -19,6 +20,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tensor::{Result, aborted, failed_precondition, invalid};
 
+pub use status::{RunningStep, WorkerStatus};
+
 /// One task's worker: sessions, their graphs, and the steps under way.
 pub struct Worker {
     task: TaskName,
@@ -32,6 +35,7 @@ pub struct Worker {
     steps: Arc<StepTable>,
     timer: Timer,
     partial_runs: step::PartialRuns,
+    running: status::RunningSteps,
     log: Arc<TransferLog>,
 }
 
@@ -57,6 +61,7 @@ impl Worker {
             steps: Arc::default(),
             timer: Timer::default(),
             partial_runs: Default::default(),
+            running: Default::default(),
             log: Arc::default(),
         }
     }

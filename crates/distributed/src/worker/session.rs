@@ -120,6 +120,10 @@ impl WorkerSession {
             .ok_or_else(|| aborted!("Graph handle is not found: {handle}. Possibly, this worker just restarted."))
     }
 
+    pub(super) fn num_graphs(&self) -> u32 {
+        self.graphs.lock().len() as u32
+    }
+
     pub(super) fn graph(&self, handle: &str) -> Result<Arc<RegisteredGraph>> {
         self.graphs.lock().get(handle).cloned().ok_or_else(|| aborted!("Graph handle is not found: {handle}"))
     }

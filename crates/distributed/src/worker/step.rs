@@ -7,7 +7,7 @@ use crate::interface::{Partial, RunGraph, RunGraphReply};
 use framework::step::Trace;
 use framework::{Delivery, Rendezvous, StepContext};
 use parking_lot::Mutex;
-use runtime::{Elapsed, LocalRendezvous, StepFuture};
+use runtime::{Elapsed, LocalRendezvous, StepFuture, Watcher};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::future::Future;
@@ -62,7 +62,8 @@ impl Worker {
             rendezvous.send(&key, Delivery::Tensor(value))?;
         }
         let mut running = self.start(session, graph, rendezvous, request.step, trace.clone());
-        let result = self.timer.at_most(&mut running, request.deadline).await;
+        let noted = self.noted(request.step, session, &mut running);
+        let result = self.timer.at_most(noted, request.deadline).await;
         result.unwrap_or_else(|Elapsed| Err(overdue(&running.waiting())))?;
         let mut recv = Vec::with_capacity(request.recv.len());
         for key in &request.recv {
@@ -74,6 +75,20 @@ impl Worker {
             step_stats: trace.map(|t| stats::step_stats(t.take())).unwrap_or_default(),
             graphs: if request.want_graphs { graph.to_proto() } else { Vec::new() },
         })
+    }
+
+    /// Runs to the end; a step that does not end at once can be asked meanwhile what it waits for.
+    async fn noted(&self, step: i64, session: &WorkerSession, running: &mut Running) -> Result<()> {
+        let since = self.env.now();
+        let mut note = None;
+        std::future::poll_fn(|cx| {
+            let polled = Pin::new(&mut *running).poll(cx);
+            if polled.is_pending() && note.is_none() {
+                note = Some(self.running.note(step, &session.handle, since, running.watchers()));
+            }
+            polled
+        })
+        .await
     }
 
     /// All executors of a graph, on one step's meeting place.
@@ -187,6 +202,11 @@ impl Running {
     /// Whether some part can only go on when it is polled again.
     fn is_paused(&self) -> bool {
         self.parts.iter().flatten().any(StepFuture::is_paused)
+    }
+
+    /// Tell later what this waits for.
+    fn watchers(&self) -> Vec<Watcher> {
+        self.parts.iter().flatten().filter_map(StepFuture::watcher).collect()
     }
 
     /// The nodes that wait for something at this moment.

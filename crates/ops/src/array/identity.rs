@@ -8,7 +8,10 @@ use tensor::{PartialShape, Result, invalid};
 
 pub fn ops() -> Vec<Op> {
     vec![
-        same("Identity").value(|c| Some(vec![c.input_value(0).cloned()])).gradient(|_, g| dense([g.dy[0]])),
+        same("Identity")
+            .passes_references()
+            .value(|c| Some(vec![c.input_value(0).cloned()]))
+            .gradient(|_, g| dense([g.dy[0]])),
         same("Snapshot").gradient(|_, g| dense([g.dy[0]])),
         Op::new("RefIdentity")
             .input("input: Ref(T)")
@@ -55,8 +58,8 @@ fn same(name: &str) -> Op {
 
 fn pass_on(ctx: &mut KernelContext<'_>) -> Result<()> {
     for i in 0..ctx.num_inputs() {
-        let value = ctx.take(i);
-        ctx.set_output(i, value)?;
+        let value = ctx.take_value(i);
+        ctx.set_value(i, value)?;
     }
     Ok(())
 }

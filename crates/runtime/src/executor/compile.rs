@@ -380,8 +380,9 @@ fn readings(graph: &Graph, node: &Node) -> Result<Box<[Reading]>> {
                 | ControlFlow::Exit
                 | ControlFlow::NextIteration
         );
-        readings.push(match (graph.info(*input)?.is_ref, wants_ref) {
+        readings.push(match (carries_reference(graph, *input)?, wants_ref) {
             (false, _) => Reading::Value,
+            (true, false) if node.op.passes_references => Reading::CheckInitialized,
             (true, false) => Reading::Read,
             (true, true) if passes || node.op.allows_uninitialized_input => Reading::Pass,
             (true, true) => Reading::CheckInitialized,
@@ -391,6 +392,20 @@ fn readings(graph: &Graph, node: &Node) -> Result<Box<[Reading]>> {
         readings.clear();
     }
     Ok(readings.into())
+}
+
+/// Whether a reference flows here: as the types say, or through nodes that pass it on all the same.
+fn carries_reference(graph: &Graph, output: Output) -> Result<bool> {
+    let mut source = output;
+    for _ in 0..graph.len() {
+        let node = graph.node(source.node);
+        match node.inputs.first() {
+            _ if graph.info(source)?.is_ref => return Ok(true),
+            Some(input) if node.op.passes_references => source = *input,
+            _ => return Ok(false),
+        }
+    }
+    Ok(false)
 }
 
 /// Fills in where each node's outputs and its end are awaited.

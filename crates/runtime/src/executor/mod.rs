@@ -11,9 +11,11 @@ mod slots;
 mod step;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 pub use compile::KernelCache;
 pub use step::StepFuture;
+pub use watch::{Wait, Watcher};
 
 use compile::Plan;
 use framework::{Device, Env, Graph, StepContext};

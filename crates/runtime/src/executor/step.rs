@@ -5,6 +5,7 @@
 
 use super::compile::{Arrival, Plan, PlanNode, Reading, Work};
 use super::frame::{Frame, Iteration};
+use super::watch::Watcher;
 use framework::step::NodeTimes;
 use framework::{BoxFuture, BuiltKernel, ControlFlow, KernelContext, Outputs, StepContext, Value};
 use parking_lot::Mutex;
@@ -47,11 +48,15 @@ impl StepFuture {
 
     /// The nodes that wait for something at this moment, each with its op, in the order of the graph.
     pub fn waiting(&self) -> Vec<String> {
-        let State::Running(step) = &self.state else { return Vec::new() };
-        let mut nodes: Vec<u32> = step.waiting.lock().keys().copied().collect();
-        nodes.sort_unstable();
-        let named = |n: u32| &step.plan.nodes[n as usize].node;
-        nodes.into_iter().map(|n| format!("{} ({})", named(n).name, named(n).op.name)).collect()
+        self.watcher().map(|w| w.waits()).unwrap_or_default().into_iter().map(|wait| wait.node).collect()
+    }
+
+    /// Tells, from elsewhere, what this step waits for; once it has started.
+    pub fn watcher(&self) -> Option<Watcher> {
+        match &self.state {
+            State::Running(step) => Some(Watcher::new(step)),
+            State::Idle(..) | State::Done => None,
+        }
     }
 }
 
@@ -242,6 +247,14 @@ impl Step {
         self.context.end(why);
         self.drop_waiting();
         self.drop_paused();
+    }
+
+    /// The nodes that wait, and since when, in the order of the graph.
+    pub(super) fn waiting_since(&self) -> Vec<(u32, Instant)> {
+        let waiting = self.waiting.lock();
+        let mut nodes: Vec<_> = waiting.iter().filter_map(|(node, list)| Some((*node, list.first()?.since))).collect();
+        nodes.sort_unstable();
+        nodes
     }
 
     fn drop_waiting(&self) {
@@ -485,6 +498,7 @@ impl Step {
             step: self.clone(),
             iteration: iteration.clone(),
             node,
+            since: Instant::now(),
             future: Mutex::new(Some(future)),
             state: AtomicU8::new(RUNNING),
         });
@@ -506,6 +520,7 @@ struct Waiting {
     step: Arc<Step>,
     iteration: Arc<Iteration>,
     node: u32,
+    since: Instant,
     future: Mutex<Option<BoxFuture<Result<Outputs>>>>,
     state: AtomicU8,
 }

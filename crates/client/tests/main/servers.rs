@@ -1,0 +1,142 @@
+//! Servers and sessions over the network.
+
+use ferroflow::prelude::*;
+use ferroflow::{SessionOptions, inspect};
+use prost::Message;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+/// Addresses that nobody listens on.
+fn free_addresses(count: usize) -> Vec<String> {
+    let sockets: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    sockets.iter().map(|s| s.local_addr().unwrap().to_string()).collect()
+}
+
+/// 1 ps and 2 workers in this process, joined by real sockets.
+fn cluster() -> (ClusterSpec, Vec<Server>) {
+    let addresses = free_addresses(3);
+    let spec = ClusterSpec::new().job("ps", [&addresses[0]]).job("worker", &addresses[1..]);
+    let servers = [("ps", 0), ("worker", 0), ("worker", 1)].map(|(job, i)| Server::start(&spec, job, i).unwrap());
+    (spec, servers.into())
+}
+
+/// A target by another name, so that the session goes over the network although the server is in this process.
+fn over_network(server: &Server) -> String {
+    server.target().replace("127.0.0.1", "localhost")
+}
+
+#[test]
+fn a_cluster_trains_over_the_network() {
+    let (_, servers) = cluster();
+    for target in [servers[1].target().to_string(), over_network(&servers[1]), over_network(&servers[0])] {
+        let g = Graph::new();
+        let w = g.device("/job:ps/task:0", || g.variable("w", 0.0f32));
+        let x = g.placeholder::<f32>([None]);
+        let loss = g.device("/job:worker/task:1", || (&x * &w - &x * 3.0).square().mean());
+        let train = GradientDescent::new(0.1).minimize(&loss);
+        let init = g.initialize_all();
+        let session = Session::connect(&target, &g).unwrap();
+        session.run(&init).unwrap();
+        for _ in 0..30 {
+            session.run_with(&train, feed! { x => [1.0f32, 2.0] }).unwrap();
+        }
+        let found = session.run(&w).unwrap().item::<f32>().unwrap();
+        assert!((found - 3.0).abs() < 1e-3, "{target}: {found}");
+        session.close().unwrap();
+    }
+}
+
+#[test]
+fn a_large_tensor_goes_there_and_back() {
+    let (_, servers) = cluster();
+    let g = Graph::new();
+    let x = g.placeholder::<f32>([None]);
+    let y = g.device("/job:ps/task:0", || &x + 1.0);
+    let session = Session::connect(over_network(&servers[2]), &g).unwrap();
+    let values: Vec<f32> = (0..4 << 20).map(|i| i as f32).collect();
+    let found = session.run_with(&y, feed! { x => values.clone() }).unwrap();
+    assert_eq!(found.as_slice::<f32>().unwrap().len(), values.len());
+    assert!(found.as_slice::<f32>().unwrap().iter().zip(&values).all(|(y, x)| *y == x + 1.0));
+}
+
+/// A graph with a node that waits for an element of a queue.
+fn a_queue_on(device: &str) -> Graph {
+    let types = proto::attr_value::ListValue { r#type: vec![1], ..Default::default() };
+    let types = proto::AttrValue { value: Some(proto::attr_value::Value::List(types)) };
+    let node = |name: &str, op: &str, input: &[&str]| proto::NodeDef {
+        name: name.into(),
+        op: op.into(),
+        input: input.iter().map(|i| i.to_string()).collect(),
+        device: device.into(),
+        attr: [("component_types".to_string(), types.clone())].into(),
+        ..Default::default()
+    };
+    let nodes = vec![node("queue", "FIFOQueueV2", &[]), node("get", "QueueDequeueV2", &["queue"])];
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("graph.pb");
+    std::fs::write(&file, proto::GraphDef { node: nodes, ..Default::default() }.encode_to_vec()).unwrap();
+    Graph::read(&file).unwrap()
+}
+
+#[test]
+fn status_tells_what_a_step_waits_for_and_the_timeout_ends_it() {
+    let (_, servers) = cluster();
+    let target = over_network(&servers[1]);
+    let waiting = {
+        let target = target.clone();
+        std::thread::spawn(move || {
+            let g = a_queue_on("/job:ps/task:0");
+            let get = g.find("get");
+            let options = SessionOptions { operation_timeout: Some(Duration::from_secs(3)), ..Default::default() };
+            let session = Session::connect_with(&target, &g, options).unwrap();
+            session.run(&get).map(|_| ())
+        })
+    };
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let waits = loop {
+        let tasks = inspect::status(&target, Duration::from_secs(5)).unwrap();
+        assert_eq!(tasks.len(), 3);
+        let ps = tasks.iter().find(|t| t.task == "/job:ps/replica:0/task:0").unwrap();
+        if let Some(step) = ps.steps.iter().find(|s| !s.waits.is_empty()) {
+            break step.waits[0].0.clone();
+        }
+        assert!(Instant::now() < deadline, "the step is never seen to wait");
+        std::thread::yield_now();
+    };
+    assert!(waits.contains("get (QueueDequeueV2)"), "{waits}");
+    let ended = waiting.join().unwrap().unwrap_err();
+    assert_eq!(ended.code, Code::DeadlineExceeded, "{ended}");
+}
+
+#[test]
+fn a_port_is_free_again_when_its_server_is_dropped() {
+    let spec = ClusterSpec::new().job("local", free_addresses(1));
+    for _ in 0..20 {
+        let server = Server::start(&spec, "local", 0).unwrap();
+        let second = Server::start(&spec, "local", 0).map(|_| ()).unwrap_err();
+        assert!(second.message.contains(&spec.task_address("local", 0).unwrap().to_string()), "{second}");
+        drop(server);
+    }
+}
+
+#[test]
+fn a_target_nobody_listens_on_is_an_error_in_bounded_time() {
+    let address = free_addresses(1).remove(0);
+    let options = SessionOptions { patience: Some(Duration::from_millis(200)), ..Default::default() };
+    let g = Graph::new();
+    let failed = Session::connect_with(format!("grpc://{address}"), &g, options).map(|_| ()).unwrap_err();
+    assert_eq!(failed.code, Code::Unavailable, "{failed}");
+    assert!(failed.message.contains(&address) && failed.message.contains("refused"), "{failed}");
+    let failed = Session::connect("nonsense", &g).map(|_| ()).unwrap_err();
+    assert!(failed.message.contains("grpc://HOST:PORT"), "{failed}");
+}
+
+#[test]
+fn a_server_told_to_stop_ends_its_join() {
+    let server = Server::create_local().unwrap();
+    let target = over_network(&server);
+    let joined = std::thread::spawn(move || server.join());
+    inspect::stop(&target, Duration::from_secs(1), Duration::from_secs(5)).unwrap();
+    joined.join().unwrap().unwrap();
+    assert!(inspect::status(&target, Duration::from_secs(1)).is_err());
+}
