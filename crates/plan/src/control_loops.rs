@@ -10,7 +10,7 @@ use crate::partition::EdgeNames;
 use framework::graph::{Frames, NewNode, sources};
 use framework::{Attrs, ControlFlow, Graph, Node, NodeId, Output, Registry};
 use std::collections::HashMap;
-use tensor::{DType, Result, Tensor, internal, invalid};
+use tensor::{DType, Result, Tensor, invalid};
 
 /// How the names of control loops begin, here and in TensorFlow.
 const PREFIX: &str = "_cloop";
@@ -150,11 +150,14 @@ impl Builder<'_> {
         let mut attrs = Attrs::new();
         attrs.insert("dtype".into(), DType::F32.into());
         attrs.insert("value".into(), Tensor::from_vec([0], Vec::<f32>::new())?.into());
-        self.add("Const", attrs, Vec::new(), device, user)
+        let name = self.names.node(&self.graph, user);
+        let op = self.registry.lookup("Const")?.clone();
+        let (inputs, control_inputs) = (Vec::new(), Vec::new());
+        self.graph.add(NewNode { name, op, attrs, inputs, control_inputs, device: device.to_string() })
     }
 
     fn add(&mut self, op: &str, attrs: Attrs, inputs: Vec<Output>, device: &str, user: &str) -> Result<NodeId> {
-        let op = self.registry.get(op).ok_or_else(|| internal!("a control loop needs the op {op}"))?.clone();
+        let op = self.registry.lookup(op)?.clone();
         let name = self.names.node(&self.graph, &format!("{PREFIX}{user}"));
         self.graph.add(NewNode { name, op, attrs, inputs, control_inputs: Vec::new(), device: device.to_string() })
     }

@@ -18,6 +18,7 @@ mod lower;
 pub mod partition;
 pub mod place;
 pub mod prune;
+mod replicate;
 
 pub use inline::inline_functions;
 pub use partition::{EdgeNames, Part, partition};

@@ -1,13 +1,14 @@
 //! Cuts a placed graph into one graph per task, or per device.
 //!
 //! An edge between two parts becomes a `_Send` on one side and a `_Recv` on the other, under a key that both sides
-//! compute alone. A value that several nodes of a part use is sent there once. To wait for a node of another part is to
+//! compute alone. A value that several nodes of a part use is sent there once, and a small constant not at all. To wait for a node of another part is to
 //! receive an empty tensor from it.
 //!
 //! What a node computes is not looked at, with one exception: a loop whose body lies in several parts must be kept in
 //! step in all of them, which is prepared by [`control_loops`](crate::control_loops) before anything is cut.
 
 use crate::control_loops;
+use crate::replicate::replicate_constants;
 use framework::graph::{OutputInfo, sources};
 use framework::{Attrs, DeviceName, Graph, Node, NodeId, Output, Registry};
 use std::collections::HashMap;
@@ -56,6 +57,8 @@ pub fn partition(
     // Also for a task that has several devices: it cuts its part later, and may not know the loop's predicate.
     let prepared = control_loops::prepare(graph, registry, names)?;
     let graph = prepared.as_ref().unwrap_or(graph);
+    let replicated = replicate_constants(graph, names)?;
+    let graph = replicated.as_ref().unwrap_or(graph);
     let mut places = Places::new(graph, group_of)?;
     if places.groups.len() <= 1 {
         let graph = with_reachable_functions(graph.clone());

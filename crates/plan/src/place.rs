@@ -57,8 +57,14 @@ pub struct Choice<'a> {
 /// Places the nodes of `graph`; those with state that `before` has placed already, found by name, stay where they are.
 pub fn place(graph: Graph, before: &PlacedGraph, choice: &Choice<'_>, registry: &Registry) -> Result<PlacedGraph> {
     let groups = Groups::new(&graph, before, choice.allow_soft_placement)?;
-    let mut placer =
-        Placer { graph: &graph, groups, devices: Devices::new(choice), found: vec![None; graph.len()], choice };
+    let mut placer = Placer {
+        graph: &graph,
+        groups,
+        consumers: graph.consumers(),
+        devices: Devices::new(choice),
+        found: vec![None; graph.len()],
+        choice,
+    };
     let mut sources = Vec::new();
     for (id, node) in graph.nodes() {
         check_kernel(node, registry)?;
@@ -100,6 +106,7 @@ fn looks_at_shape_only(node: &Node) -> bool {
 struct Placer<'a> {
     graph: &'a Graph,
     groups: Groups<'a>,
+    consumers: Vec<Vec<NodeId>>,
     devices: Devices,
     found: Vec<Option<Arc<DeviceName>>>,
     choice: &'a Choice<'a>,
@@ -109,20 +116,31 @@ impl Placer<'_> {
     fn place_node(&mut self, id: NodeId) -> Result<()> {
         let node = self.graph.node(id);
         let beside = match node.inputs.first() {
-            Some(input) if looks_at_shape_only(node) => self.found[input.node.index()].clone(),
+            Some(input) if looks_at_shape_only(node) || self.is_link(id) => self.found[input.node.index()].clone(),
             _ => None,
         };
         self.assign(id, beside)
     }
 
+    /// Whether a node merely passes a value from one node to another that asks for the same device, and asks for none
+    /// itself: it stays with the first.
+    fn is_link(&self, id: NodeId) -> bool {
+        let node = self.graph.node(id);
+        let to = match self.consumers[id.index()].as_slice() {
+            [] => "",
+            [one] => &self.graph.node(*one).device,
+            _ => return false,
+        };
+        node.op.name == "Identity"
+            && node.device.is_empty()
+            && node.control_inputs.is_empty()
+            && self.graph.node(node.inputs[0].node).device == to
+    }
+
     /// Places nodes without inputs with those that use them, if these are all in one place.
     fn place_sources(&mut self, sources: &[NodeId]) -> Result<()> {
-        if sources.is_empty() {
-            return Ok(());
-        }
-        let consumers = self.graph.consumers();
         for &id in sources {
-            let mut places = consumers[id.index()].iter().map(|c| &self.found[c.index()]);
+            let mut places = self.consumers[id.index()].iter().map(|c| &self.found[c.index()]);
             let first = places.next().cloned().flatten();
             let beside = first.filter(|first| places.all(|place| place.as_ref() == Some(first)));
             self.assign(id, beside)?;

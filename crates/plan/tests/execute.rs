@@ -70,7 +70,8 @@ fn check(notation: &str, fetches: &[&str], want: &str, num_parts: usize) {
 #[test]
 fn values_and_signals_arrive() {
     check(
-        "a = Const {dtype: float, value: float[2] [1 2]} @ /job:ps/task:0
+        "k = Const {dtype: float, value: float[2] [-1 -2]} @ /job:ps/task:0
+         a = Neg(k) @ /job:ps/task:0
          b = Neg(a) @ /job:ps/task:1
          log = NoOp(^b) @ /job:ps/task:0/cpu:1
          c = Mul(a, b, ^log) @ /job:worker/task:0
@@ -103,8 +104,10 @@ fn a_branch_that_is_not_taken_is_dead_everywhere() {
     for (taken, want) in [("true", "[float[] 6]"), ("false", "[float[] 0.5]")] {
         check(
             &format!(
-                "p = Const {{dtype: bool, value: bool[] {taken}}} @ /job:worker/task:0
-                 x = Const {{dtype: float, value: float[] 2}} @ /job:ps/task:0
+                "q = Const {{dtype: bool, value: bool[] {taken}}} @ /job:worker/task:0
+                 p = LogicalAnd(q, q) @ /job:worker/task:0
+                 k2 = Const {{dtype: float, value: float[] -2}} @ /job:ps/task:0
+                 x = Neg(k2) @ /job:ps/task:0
                  s = Switch(x, p)
                  t = Identity(s:1) @ /job:ps/task:1
                  k = Const(^t) {{dtype: float, value: float[] 3}} @ /job:worker/task:0

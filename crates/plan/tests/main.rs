@@ -1,5 +1,6 @@
 //! Passes over graphs in the text notation: what goes in, what comes out.
 
+mod as_tensorflow;
 mod execute;
 mod inline;
 mod optimize;

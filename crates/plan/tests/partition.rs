@@ -95,6 +95,56 @@ fn a_value_read_twice_is_sent_once() {
 }
 
 #[test]
+fn a_small_constant_is_where_it_is_used() {
+    let large = format!("{:?}", [1.0f32; 300]).replace(',', "");
+    check(
+        &format!(
+            "here = Const {{dtype: float, value: float[] 1}} @ ps
+             used_here = Neg(here) @ ps
+             a = Neg(here)
+             away = Const {{dtype: float, value: float[] 2}} @ ps
+             b = Neg(away)
+             c = Neg(away) @ worker 1
+             d = Square(away) @ worker 1
+             waited = Const {{dtype: float, value: float[] 3}} @ ps
+             wait = NoOp(^waited) @ ps
+             e = Neg(waited)
+             waits = Const(^wait) {{dtype: float, value: float[] 4}} @ ps
+             f = Neg(waits)
+             large = Const {{dtype: float, value: float[300] {large}}} @ ps
+             g = Neg(large)"
+        )
+        .replace("             ", ""),
+        expect![[r#"
+            /job:ps/replica:0/task:0
+              here = Const {dtype: float, value: float[] 1} @ ps 0 0
+              used_here = Neg(here) @ ps 0 0
+              waited = Const {dtype: float, value: float[] 3} @ ps 0 0
+              wait = NoOp(^waited) @ ps 0 0
+              waits = Const(^wait) {dtype: float, value: float[] 4} @ ps 0 0
+              waits_S5 = _Send(waits) edge_3_waits ps 0 0 -> worker 0 0 @ ps 0 0
+              large = Const {dtype: float, value: float[300] [1 1 1 ... 1 1 1]} @ ps 0 0
+              large_S8 = _Send(large) edge_6_large ps 0 0 -> worker 0 0 @ ps 0 0
+            /job:worker/replica:0/task:0
+              a = Neg(here_S0) @ worker 0 0
+              away = Const {dtype: float, value: float[] 2} @ worker 0 0
+              b = Neg(away) @ worker 0 0
+              e = Neg(waited_S2) @ worker 0 0
+              waits_S4 = _Recv edge_3_waits ps 0 0 -> worker 0 0 @ worker 0 0
+              f = Neg(waits_S4) @ worker 0 0
+              large_S7 = _Recv edge_6_large ps 0 0 -> worker 0 0 @ worker 0 0
+              g = Neg(large_S7) @ worker 0 0
+              here_S0 = Const {dtype: float, value: float[] 1} @ worker 0 0
+              waited_S2 = Const {dtype: float, value: float[] 3} @ worker 0 0
+            /job:worker/replica:0/task:1
+              c = Neg(away_S1) @ worker 1 0
+              d = Square(away_S1) @ worker 1 0
+              away_S1 = Const {dtype: float, value: float[] 2} @ worker 1 0
+        "#]],
+    );
+}
+
+#[test]
 fn waiting_for_another_task_is_receiving_nothing() {
     check(
         "a = NoOp @ ps
@@ -176,12 +226,9 @@ fn devices_of_a_task_are_cut_apart_by_the_task_itself() {
         &DeviceName::to_string,
     );
     expect![[r#"
-        /job:worker/replica:0/task:0/device:CPU:0
-          x = Const {dtype: float, value: float[] 1} @ worker 0 0
-          x_S2 = _Send(x) edge_0_x worker 0 0 -> worker 0 1 @ worker 0 0
         /job:worker/replica:0/task:0/device:CPU:1
-          x_S1 = _Recv edge_0_x worker 0 0 -> worker 0 1 @ worker 0 1
-          y = Neg(x_S1) @ worker 0 1
+          x = Const {dtype: float, value: float[] 1} @ worker 0 1
+          y = Neg(x) @ worker 0 1
     "#]]
     .assert_eq(&print(&parts.unwrap()));
 }
@@ -258,8 +305,8 @@ fn a_loop_is_kept_in_step_where_part_of_its_body_is() {
               x5 = NextIteration(x4) @ worker 0 0
               x6 = Exit(x2) @ worker 0 0
               cond_S18 = _Send(cond) edge_16_cond worker 0 0 -> ps 0 0 @ worker 0 0
-              _cloopx4_S5 = Const {dtype: float, value: float[0] []} @ worker 0 0
-              _cloopx4_S6 = Enter(_cloopx4_S5) {frame_name: "loop"} @ worker 0 0
+              x4_S5 = Const {dtype: float, value: float[0] []} @ worker 0 0
+              _cloopx4_S6 = Enter(x4_S5) {frame_name: "loop"} @ worker 0 0
               _cloopx4_S7 = Merge(_cloopx4_S6, _cloopx4_S9) @ worker 0 0
               _cloopx4_S8 = Switch(_cloopx4_S7, cond) @ worker 0 0
               _cloopx4_S9 = NextIteration(_cloopx4_S8:1) @ worker 0 0
@@ -269,8 +316,8 @@ fn a_loop_is_kept_in_step_where_part_of_its_body_is() {
               x3_S11 = _Recv(^_cloopy_S2) edge_10_x3 worker 0 0 -> ps 0 0 @ ps 0 0
               y = Mul(x3_S11, k) @ ps 0 0
               y_S15 = _Send(y) edge_13_y ps 0 0 -> worker 0 0 @ ps 0 0
-              _cloopy_S0 = Const {dtype: float, value: float[0] []} @ ps 0 0
-              _cloopy_S1 = Enter(_cloopy_S0) {frame_name: "loop"} @ ps 0 0
+              y_S0 = Const {dtype: float, value: float[0] []} @ ps 0 0
+              _cloopy_S1 = Enter(y_S0) {frame_name: "loop"} @ ps 0 0
               _cloopy_S2 = Merge(_cloopy_S1, _cloopy_S4) @ ps 0 0
               cond_S17 = _Recv(^_cloopy_S2) edge_16_cond worker 0 0 -> ps 0 0 @ ps 0 0
               _cloopy_S3 = Switch(_cloopy_S2, cond_S17) @ ps 0 0
@@ -282,8 +329,9 @@ fn a_loop_is_kept_in_step_where_part_of_its_body_is() {
 #[test]
 fn names_never_repeat() {
     let whole = graph(&complete(
-        "x_S1 = Const {dtype: float, value: float[] 1} @ ps
-         x = Const {dtype: float, value: float[] 1} @ ps
+        "k = Const {dtype: float, value: float[] 1} @ ps
+         x_S1 = Neg(k) @ ps
+         x = Neg(k) @ ps
          y = Add(x, x_S1)",
     ));
     let mut names = EdgeNames::default();

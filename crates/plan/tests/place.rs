@@ -174,6 +174,50 @@ fn who_looks_at_a_shape_goes_where_the_value_is() {
 }
 
 #[test]
+fn who_passes_a_value_on_stays_with_it() {
+    check(
+        &format!(
+            "h = VarHandleOp {HANDLE} @ /job:ps/task:1
+             r = ReadVariableOp(h) {{dtype: float}}
+             last = Identity(r)
+             one = Identity(r)
+             one_user = Neg(one)
+             two = Identity(r)
+             two_user = Neg(two)
+             two_users = Neg(two)
+             told = Identity(r)
+             told_user = Neg(told) @ /job:worker/task:0
+             tells = Identity(r) @ /job:ps
+             log = NoOp
+             waits = Identity(r, ^log)
+             other = StopGradient(r)
+             p = ReadVariableOp(h) {{dtype: float}} @ /job:ps
+             same = Identity(p)
+             same_user = Neg(same) @ /job:ps"
+        ),
+        expect![[r#"
+            h: ps 1 0
+            r: ps 1 0
+            last: ps 1 0
+            one: ps 1 0
+            one_user: worker 1 0
+            two: worker 1 0
+            two_user: worker 1 0
+            two_users: worker 1 0
+            told: worker 1 0
+            told_user: worker 0 0
+            tells: ps 0 0
+            log: worker 1 0
+            waits: worker 1 0
+            other: worker 1 0
+            p: ps 1 0
+            same: ps 1 0
+            same_user: ps 0 0
+        "#]],
+    );
+}
+
+#[test]
 fn who_takes_a_handle_goes_where_it_was_made() {
     check(
         &format!(
