@@ -1,7 +1,7 @@
 //! Symbolic differentiation: `gradients()` walks the graph backwards and adds the nodes that compute gradients.
 
 use crate::graph::{Graph, NodeId, Output};
-use crate::op::Differentiation;
+use crate::op::{Differentiation, Op};
 use crate::scope::Scope;
 use std::collections::{BTreeMap, HashMap};
 use tensor::{Result, invalid, not_found};
@@ -27,6 +27,7 @@ pub struct IndexedSlices {
 }
 
 /// What a gradient function sees: the node, and the gradients of its outputs.
+#[derive(Clone, Copy)]
 pub struct Grad<'a> {
     /// The node to differentiate.
     pub node: NodeId,
@@ -52,6 +53,10 @@ impl Grad<'_> {
 /// Adds the nodes that compute the gradients of a node's inputs; `None` where there is none.
 pub type GradFn = fn(&Scope, &Grad<'_>) -> Result<Vec<Option<GradValue>>>;
 
+/// The same from gradients that may be rows of a tensor, which a [`GradFn`] never sees: [`Grad::dy`] is empty. `None` to
+/// have them made whole after all.
+pub type RowGradFn = fn(&Scope, &Grad<'_>, &[Option<GradValue>]) -> Result<Option<Vec<Option<GradValue>>>>;
+
 impl From<Output> for GradValue {
     fn from(output: Output) -> GradValue {
         GradValue::Dense(output)
@@ -69,18 +74,26 @@ impl GradValue {
 }
 
 impl IndexedSlices {
+    /// All rows of a tensor.
+    pub fn of_all(s: &Scope, values: Output) -> Result<IndexedSlices> {
+        let shape = s.op("Shape", &[values])?;
+        let (zero, one) = (s.constant(0i32)?, s.constant(1i32)?);
+        let indices = s.op("Range", &[zero, num_rows(s, shape)?, one])?;
+        Ok(IndexedSlices { values, indices, dense_shape: Some(shape) })
+    }
+
     /// The whole tensor.
     pub fn to_dense(self, s: &Scope) -> Result<Output> {
         let shape =
             self.dense_shape.ok_or_else(|| invalid!("sparse gradient of unknown shape cannot be made dense"))?;
-        let rows = s.node("StridedSlice").input(shape).inputs(&[
-            s.constant([0i32])?,
-            s.constant([1i32])?,
-            s.constant([1i32])?,
-        ]);
-        let rows = rows.attr("shrink_axis_mask", 1i64).output()?;
-        s.op("UnsortedSegmentSum", &[self.values, self.indices, rows])
+        s.op("UnsortedSegmentSum", &[self.values, self.indices, num_rows(s, shape)?])
     }
+}
+
+/// The first of a tensor's sizes.
+fn num_rows(s: &Scope, shape: Output) -> Result<Output> {
+    let (zero, one) = (s.constant([0i32])?, s.constant([1i32])?);
+    s.node("StridedSlice").inputs(&[shape, zero, one, one]).attr("shrink_axis_mask", 1i64).output()
 }
 
 /// Shorthands for the many gradient functions that give dense tensors only.
@@ -181,13 +194,11 @@ impl<'s> Walk<'s> {
     /// Differentiates one node whose outputs' gradients are complete; the nodes its gradients were reported to.
     fn visit(&mut self, node: NodeId, xs: &[Output], results: &mut HashMap<Output, GradValue>) -> Result<Vec<NodeId>> {
         let s = self.s;
-        let (op, name, inputs, types, device) = s.with_graph(|g| {
+        let (op, name, inputs, count) = s.with_graph(|g| {
             let n = g.node(node);
-            let types: Vec<_> = n.outputs.iter().map(|o| o.dtype).collect();
-            (n.op.clone(), n.name.clone(), n.inputs.clone(), types, n.device.clone())
+            (n.op.clone(), n.name.clone(), n.inputs.clone(), n.outputs.len())
         });
-        let outputs: Vec<Output> = (0..types.len() as u32).map(|index| Output { node, index }).collect();
-        let _ = device;
+        let outputs: Vec<Output> = (0..count as u32).map(|index| Output { node, index }).collect();
         let mut totals: Vec<Option<GradValue>> = Vec::with_capacity(outputs.len());
         for &output in &outputs {
             let parts = self.reported.remove(&output).unwrap_or_default();
@@ -201,48 +212,14 @@ impl<'s> Walk<'s> {
         }
         let goes_on = !outputs.iter().any(|o| self.stop.contains(o));
         let wanted: Vec<bool> = inputs.iter().map(|i| goes_on && self.between[i.node.index()]).collect();
-        let any_grad = totals.iter().any(Option::is_some);
         let mut grads: Vec<Option<GradValue>> = vec![None; inputs.len()];
-        if any_grad && wanted.iter().any(|w| *w) {
+        if totals.iter().any(Option::is_some) && wanted.iter().any(|w| *w) {
             match &op.gradient {
                 Differentiation::By(function) => {
+                    let used: Vec<bool> = totals.iter().map(Option::is_some).collect();
+                    let grad = Grad { node, inputs: &inputs, outputs: &outputs, dy: &[], used: &used, wanted: &wanted };
                     grads = s.with_name(&format!("{}_grad", name.replace(['\\', '>'], "_")), || {
-                        s.colocated_with(node, || -> Result<_> {
-                            let used: Vec<bool> = totals.iter().map(Option::is_some).collect();
-                            let mut dy = Vec::with_capacity(outputs.len());
-                            for (i, total) in totals.iter().enumerate() {
-                                dy.push(match total {
-                                    Some(total) => total.dense(s)?,
-                                    // An output nobody used has zeros; integers and handles need no gradient at all.
-                                    None if types[i].is_floating() || types[i].is_complex() => {
-                                        s.op("ZerosLike", &[outputs[i]])?
-                                    }
-                                    None => outputs[i],
-                                });
-                            }
-                            let grad = Grad {
-                                node,
-                                inputs: &inputs,
-                                outputs: &outputs,
-                                dy: &dy,
-                                used: &used,
-                                wanted: &wanted,
-                            };
-                            let mut grads = function(s, &grad)?;
-                            if grads.len() != inputs.len() {
-                                return Err(invalid!(
-                                    "the gradient of {} gives {} values for {} inputs",
-                                    op.name,
-                                    grads.len(),
-                                    inputs.len()
-                                ));
-                            }
-                            if self.is_gated {
-                                let wanted = grads.iter_mut().zip(&wanted).filter(|(_, wanted)| **wanted);
-                                gate(s, wanted.filter_map(|(grad, _)| grad.as_mut()).collect())?;
-                            }
-                            Ok(grads)
-                        })
+                        s.colocated_with(node, || self.differentiate(&op, *function, &grad, &totals))
                     })?;
                 }
                 Differentiation::Zero => {}
@@ -264,6 +241,75 @@ impl<'s> Walk<'s> {
         }
         Ok(reached)
     }
+
+    /// The gradients of a node's inputs from those of its outputs.
+    fn differentiate(
+        &self,
+        op: &Op,
+        function: GradFn,
+        grad: &Grad<'_>,
+        totals: &[Option<GradValue>],
+    ) -> Result<Vec<Option<GradValue>>> {
+        let has_rows = totals.iter().flatten().any(|total| matches!(total, GradValue::Sparse(_)));
+        let by_rows = match op.row_gradient {
+            Some(function) if has_rows => function(self.s, grad, totals)?,
+            _ => None,
+        };
+        let mut grads = match by_rows {
+            Some(grads) => grads,
+            None => function(self.s, &Grad { dy: &whole(self.s, grad, totals)?, ..*grad })?,
+        };
+        if grads.len() != grad.inputs.len() {
+            let (found, wanted) = (grads.len(), grad.inputs.len());
+            return Err(invalid!("the gradient of {} gives {found} values for {wanted} inputs", op.name));
+        }
+        if self.is_gated {
+            let wanted = grads.iter_mut().zip(grad.wanted).filter(|(_, wanted)| **wanted);
+            gate(self.s, wanted.filter_map(|(grad, _)| grad.as_mut()).collect())?;
+        }
+        Ok(grads)
+    }
+}
+
+/// The gradients of a node's outputs as tensors.
+fn whole(s: &Scope, grad: &Grad<'_>, totals: &[Option<GradValue>]) -> Result<Vec<Output>> {
+    let whole = |(total, &output): (&Option<GradValue>, &Output)| match total {
+        Some(total) => total.dense(s),
+        // An output nobody used has zeros; integers and handles need no gradient at all.
+        None if s.dtype(output).is_ok_and(|d| d.is_floating() || d.is_complex()) => s.op("ZerosLike", &[output]),
+        None => Ok(output),
+    };
+    totals.iter().zip(grad.outputs).map(whole).collect()
+}
+
+/// The row gradient of ops that treat each row by itself, and all rows alike: their gradient of the rows alone.
+pub fn by_rows(s: &Scope, g: &Grad<'_>, totals: &[Option<GradValue>]) -> Result<Option<Vec<Option<GradValue>>>> {
+    let [Some(GradValue::Sparse(rows))] = totals else { return Ok(None) };
+    let function = match s.with_graph(|graph| graph.node(g.node).op.gradient.clone()) {
+        Differentiation::By(function) => function,
+        Differentiation::Zero | Differentiation::Missing => return Ok(None),
+    };
+    let of_rows = |grad| match grad {
+        GradValue::Dense(values) => GradValue::Sparse(IndexedSlices { values, ..*rows }),
+        rows => rows,
+    };
+    let grads = function(s, &Grad { dy: &[rows.values], ..*g })?;
+    Ok(Some(grads.into_iter().map(|grad| grad.map(of_rows)).collect()))
+}
+
+/// The same for arithmetic: as long as no input is stretched that a gradient is wanted of.
+pub fn by_rows_unstretched(
+    s: &Scope,
+    g: &Grad<'_>,
+    totals: &[Option<GradValue>],
+) -> Result<Option<Vec<Option<GradValue>>>> {
+    let whole = s.shape(g.outputs[0])?;
+    for (input, _) in g.inputs.iter().zip(g.wanted).filter(|(_, wanted)| **wanted) {
+        if whole.known().is_none() || s.shape(*input)? != whole {
+            return Ok(None);
+        }
+    }
+    by_rows(s, g, totals)
 }
 
 /// Holds gradients back until all of them are there; the nodes are named as TensorFlow names them.

@@ -5,7 +5,7 @@
 //! They are read once, when the registry is built; a mistake in one is ours and stops the program there.
 
 use crate::attr::Attr;
-use crate::gradient::GradFn;
+use crate::gradient::{GradFn, RowGradFn};
 use crate::kernel::{BuiltKernel, KernelBuild};
 use crate::shapes::InferenceContext;
 use std::sync::Arc;
@@ -130,6 +130,8 @@ pub struct Op {
     pub kernel: Option<KernelFn>,
     /// The gradient.
     pub gradient: Differentiation,
+    /// The gradient where that of an output is only some rows.
+    pub row_gradient: Option<RowGradFn>,
     arg_specs: Vec<(bool, String)>,
 }
 
@@ -153,6 +155,7 @@ impl Op {
             value_fn: None,
             kernel: None,
             gradient: Differentiation::Missing,
+            row_gradient: None,
             arg_specs: Vec::new(),
         }
     }
@@ -238,6 +241,12 @@ impl Op {
     /// Gives the gradient.
     pub fn gradient(mut self, gradient: GradFn) -> Op {
         self.gradient = Differentiation::By(gradient);
+        self
+    }
+
+    /// Gives the gradient for when that of an output is only some rows; without it, such rows are made a whole first.
+    pub fn row_gradient(mut self, gradient: RowGradFn) -> Op {
+        self.row_gradient = Some(gradient);
         self
     }
 

@@ -108,6 +108,92 @@ fn rows_that_were_gathered_twice_are_added_up() {
     assert_eq!(value, Tensor::from([[1.0f32, 1.0], [0.0, 0.0], [2.0, 2.0]]));
 }
 
+/// The gradient of rows 2, 0 and 2 of some `y` by `x`, where `y` is made of `x`, of shape [3,2]: the rows that TensorFlow's
+/// gradient has, and their numbers there; `None` where it is a whole tensor.
+#[track_caller]
+fn check_rows(y: &str, rows: Option<(&[[f32; 2]], &[i32])>, whole: [[f32; 2]; 3]) {
+    for taken in [true, false] {
+        let built = Built::new(&format!(
+            "p = Placeholder {{dtype: bool, shape: shape[]}}
+             x = Placeholder {{dtype: float, shape: shape[3,2]}}
+             {y}
+             axis = Const {{dtype: int32, value: int32[] 0}}
+             indices = Const {{dtype: int32, value: int32[3] [2 0 2]}}
+             z = GatherV2(y, indices, axis)"
+        ));
+        let feeds = [("x", Tensor::from([[0.0f32, 1.0], [2.0, 3.0], [4.0, 5.0]])), ("p", Tensor::from(taken))];
+        let grad = built.gradients("z", &["x"], &[])[0];
+        match (grad.expect("a gradient"), rows) {
+            (GradValue::Sparse(found), Some((values, indices))) => {
+                let want = Tensor::from_vec([values.len(), 2], values.concat()).unwrap();
+                assert_eq!(built.value(Some(found.values.into()), &feeds), want, "{y}");
+                assert_eq!(built.value(Some(found.indices.into()), &feeds), Tensor::from(indices.to_vec()), "{y}");
+            }
+            (GradValue::Dense(_), None) => {}
+            (found, _) => panic!("{y}: {found:?}"),
+        }
+        assert_eq!(built.value(grad, &feeds), Tensor::from(whole), "{y}");
+    }
+}
+
+#[test]
+fn rows_stay_rows_where_they_do_in_tensorflow() {
+    let once: [[f32; 2]; 3] = [[1.0, 1.0], [0.0, 0.0], [2.0, 2.0]];
+    let (minus, twice) = (once.map(|row| row.map(|v| 0.0 - v)), once.map(|row| row.map(|v| 2.0 * v)));
+    let (ones, minus_ones): ([[f32; 2]; 6], [[f32; 2]; 3]) = ([[1.0; 2]; 6], [[-1.0; 2]; 3]);
+    let plain: Option<(&[[f32; 2]], &[i32])> = Some((&ones[..3], &[2, 0, 2]));
+    let negated: Option<(&[[f32; 2]], &[i32])> = Some((&minus_ones, &[2, 0, 2]));
+    let doubled: Option<(&[[f32; 2]], &[i32])> = Some((&ones, &[2, 0, 2, 2, 0, 2]));
+    check_rows("y = Identity(x)", plain, once);
+    check_rows("y = Neg(x)", negated, minus);
+    check_rows("y = Cast(x) {DstT: double}", plain, once);
+    check_rows("y = PlaceholderWithDefault(x) {shape: shape[3,2]}", plain, once);
+    check_rows("y = AddN(x, x)", doubled, twice);
+    check_rows("c = Const {dtype: float, value: float[] 1}\ny = AddV2(x, c)", plain, once);
+    check_rows("c = Const {dtype: float, value: float[3,2] [[1 1] [1 1] [1 1]]}\ny = Sub(c, x)", negated, minus);
+    check_rows("c = Const {dtype: float, value: float[] 2}\ny = Mul(x, c)", None, twice);
+    check_rows("b = Const {dtype: float, value: float[2] [1 2]}\ny = BiasAdd(x, b)", plain, once);
+    check_rows("s = Switch(x, p)\ny = Merge(s, s:1)", plain, once);
+    let second: Option<(&[[f32; 2]], &[i32])> = Some((&ones[..2], &[1, 1]));
+    check_rows(
+        "zeros = Const {dtype: float, value: float[1,2] [[0 0]]}
+         along = Const {dtype: int32, value: int32[] 0}
+         y = ConcatV2(zeros, x, x, along)",
+        second,
+        [[0.0, 0.0], [2.0, 2.0], [0.0, 0.0]],
+    );
+    check_rows("along = Const {dtype: int32, value: int32[] -1}\ny = ConcatV2(x, x, along)", doubled, twice);
+}
+
+#[test]
+fn rows_of_one_branch_meet_the_whole_of_the_other() {
+    // Rows 2, 0 and 2 of x if p, else 3x or nothing of it.
+    let built = Built::new(
+        "p = Placeholder {dtype: bool, shape: shape[]}
+         x = Placeholder {dtype: float, shape: shape[3,2]}
+         s = Switch(x, p)
+         axis = Const {dtype: int32, value: int32[] 0}
+         indices = Const {dtype: int64, value: int64[3] [2 0 2]}
+         three = Const {dtype: float, value: float[] 3}
+         all = Const {dtype: int32, value: int32[2] [0 1]}
+         rows = GatherV2(s:1, indices, axis)
+         yes = Sum(rows, all)
+         triple = Mul(s, three)
+         no = Sum(triple, all)
+         y = Merge(no, yes)
+         other = Switch(three, p)
+         z = Merge(other, yes)",
+    );
+    for (y, otherwise) in [("y", 3.0f32), ("z", 0.0)] {
+        let grad = built.gradients(y, &["x"], &[])[0];
+        assert!(matches!(grad, Some(GradValue::Sparse(_))), "{grad:?}");
+        for (taken, want) in [(true, [[1.0f32, 1.0], [0.0, 0.0], [2.0, 2.0]]), (false, [[otherwise; 2]; 3])] {
+            let feeds = [("x", Tensor::from([[0.0f32; 2]; 3])), ("p", Tensor::from(taken))];
+            assert_eq!(built.value(grad, &feeds), Tensor::from(want), "{y} {taken}");
+        }
+    }
+}
+
 #[test]
 fn the_branch_that_was_taken_has_the_gradient() {
     // y = p ? x² : -x

@@ -3,7 +3,7 @@
 use super::{Indices, axis_in, build, index, indices, moved_value, small};
 use framework::kernel::kernel;
 use framework::typed::{Item, MoveKernel, moves};
-use framework::{Grad, GradValue, InferenceContext, Kernel, KernelContext, Op, Output, Pool, Scope};
+use framework::{Grad, GradValue, IndexedSlices, InferenceContext, Kernel, KernelContext, Op, Output, Pool, Scope};
 use smallvec::SmallVec;
 use tensor::{DType, Error, PartialShape, Result, Shape, Tensor, invalid};
 
@@ -23,6 +23,7 @@ pub fn ops() -> Vec<Op> {
                 Some(vec![moved_value!(parts[0].dtype(), joined(&pool, &parts, axis)).and_then(small)])
             })
             .gradient(concat_gradient)
+            .row_gradient(concat_row_gradient)
             .kernel(moves(|_| Ok(Concat))),
         Op::new("ConcatOffset")
             .input("concat_dim: int32")
@@ -89,6 +90,56 @@ fn concat_gradient(s: &Scope, g: &Grad<'_>) -> Result<Vec<Option<GradValue>>> {
         grads[i] = Some(s.op("Slice", &[g.dy[0], offsets[i], shapes[i]])?.into());
     }
     Ok(grads)
+}
+
+/// Along the first axis each input gets the rows that were its own; along another, its part of every row.
+fn concat_row_gradient(
+    s: &Scope,
+    g: &Grad<'_>,
+    totals: &[Option<GradValue>],
+) -> Result<Option<Vec<Option<GradValue>>>> {
+    let [Some(GradValue::Sparse(rows))] = totals else { return Ok(None) };
+    let count = g.inputs.len() - 1;
+    let axis = s.info(g.inputs[count])?.value.and_then(|v| v.to_i64().ok());
+    let axis = axis.zip(s.shape(g.outputs[0])?.rank()).and_then(|(axis, rank)| axis_in(axis, rank));
+    let Some(axis) = axis else { return Ok(None) };
+    let shapes = s.node("ShapeN").inputs(&g.inputs[..count]).outputs()?;
+    let offsets = s.node("ConcatOffset").input(s.constant(axis as i32)?).inputs(&shapes).outputs()?;
+    let mut grads = vec![None; count + 1];
+    for i in (0..count).filter(|&i| g.wanted[i]) {
+        let part = if axis == 0 {
+            own_rows(s, rows, offsets[i], shapes[i])?
+        } else {
+            part_of_rows(s, rows, offsets[i], shapes[i])?
+        };
+        grads[i] = Some(GradValue::Sparse(IndexedSlices { dense_shape: Some(shapes[i]), ..part }));
+    }
+    Ok(Some(grads))
+}
+
+/// Those rows that stand between an offset and the end of a shape put there, numbered from the offset.
+fn own_rows(s: &Scope, rows: &IndexedSlices, offset: Output, shape: Output) -> Result<IndexedSlices> {
+    let (zero, one) = (s.constant([0i32])?, s.constant([1i32])?);
+    let first = |sizes: Output| -> Result<Output> {
+        let first = s.node("StridedSlice").inputs(&[sizes, zero, one, one]).attr("shrink_axis_mask", 1i64).output()?;
+        s.node("Cast").input(first).attr("DstT", s.dtype(rows.indices)?).output()
+    };
+    let begin = first(offset)?;
+    let end = s.op("AddV2", &[begin, first(shape)?])?;
+    let is_own =
+        s.op("LogicalAnd", &[s.op("GreaterEqual", &[rows.indices, begin])?, s.op("Less", &[rows.indices, end])?])?;
+    let positions = s.node("Squeeze").input(s.op("Where", &[is_own])?).attr("squeeze_dims", vec![1i64]).output()?;
+    let own = |x: Output| s.op("GatherV2", &[x, positions, s.constant(0i32)?]);
+    let indices = s.op("Sub", &[own(rows.indices)?, begin])?;
+    Ok(IndexedSlices { values: own(rows.values)?, indices, dense_shape: None })
+}
+
+/// A piece of each row.
+fn part_of_rows(s: &Scope, rows: &IndexedSlices, offset: Output, shape: Output) -> Result<IndexedSlices> {
+    let one = s.constant([1i32])?;
+    let row = s.node("StridedSlice").inputs(&[shape, one, one, one]).attr("end_mask", 1i64).output()?;
+    let size = concat(s, &[s.constant([-1i32])?, row], 0)?;
+    Ok(IndexedSlices { values: s.op("Slice", &[rows.values, offset, size])?, ..*rows })
 }
 
 struct Concat;

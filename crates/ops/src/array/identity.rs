@@ -1,6 +1,6 @@
 //! `Identity` and its kin: the same value under another name, with or without a gradient.
 
-use framework::gradient::dense;
+use framework::gradient::{by_rows, dense};
 use framework::kernel::function;
 use framework::shapes::unchanged;
 use framework::{GradValue, KernelContext, Op, Output, Scope};
@@ -11,8 +11,9 @@ pub fn ops() -> Vec<Op> {
         same("Identity")
             .passes_references()
             .value(|c| Some(vec![c.input_value(0).cloned()]))
-            .gradient(|_, g| dense([g.dy[0]])),
-        same("Snapshot").gradient(|_, g| dense([g.dy[0]])),
+            .gradient(|_, g| dense([g.dy[0]]))
+            .row_gradient(by_rows),
+        same("Snapshot").gradient(|_, g| dense([g.dy[0]])).row_gradient(by_rows),
         Op::new("RefIdentity")
             .input("input: Ref(T)")
             .output("output: Ref(T)")
@@ -20,6 +21,7 @@ pub fn ops() -> Vec<Op> {
             .allows_uninitialized_input()
             .shape(unchanged)
             .gradient(|_, g| dense([g.dy[0]]))
+            .row_gradient(by_rows)
             .kernel(function(|ctx| {
                 let reference = ctx.input_value(0).clone();
                 ctx.set_value(0, reference)

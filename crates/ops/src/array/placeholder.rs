@@ -1,6 +1,6 @@
 //! `Placeholder` and `PlaceholderWithDefault`: where a run's values are fed.
 
-use framework::gradient::dense;
+use framework::gradient::{by_rows, dense};
 use framework::kernel::kernel;
 use framework::shapes::from_shape_attr;
 use framework::{Kernel, KernelBuild, KernelContext, Op, Output, Scope};
@@ -26,6 +26,7 @@ pub fn ops() -> Vec<Op> {
                 Ok(vec![shape])
             })
             .gradient(|_, g| dense([g.dy[0]]))
+            .row_gradient(by_rows)
             .kernel(kernel(|b| Ok(Default { shape: b.attr("shape")? }))),
     ]
 }

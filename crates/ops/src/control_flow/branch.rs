@@ -3,8 +3,10 @@
 //! The executor treats both by itself; the kernels here say the same for whoever runs nodes one by one.
 
 use framework::kernel::function;
-use framework::{ControlFlow, Grad, GradValue, InferenceContext, KernelContext, Op, Output, Scope, Value};
-use tensor::{PartialShape, Result, Tensor};
+use framework::{
+    ControlFlow, Grad, GradValue, IndexedSlices, InferenceContext, KernelContext, Op, Output, Scope, Value,
+};
+use tensor::{DType, PartialShape, Result, Tensor};
 
 pub fn ops() -> Vec<Op> {
     let switch = |name: &str, value: &str| {
@@ -20,6 +22,7 @@ pub fn ops() -> Vec<Op> {
                 Ok(vec![c.input(0).clone(); 2])
             })
             .gradient(switch_gradient)
+            .row_gradient(switch_row_gradient)
             .kernel(function(switch_values))
     };
     let merge = |name: &str, value: &str| {
@@ -32,6 +35,7 @@ pub fn ops() -> Vec<Op> {
             .control_flow(ControlFlow::Merge)
             .shape(merge_shape)
             .gradient(merge_gradient)
+            .row_gradient(merge_row_gradient)
             .kernel(function(merge_values))
     };
     vec![
@@ -79,6 +83,48 @@ fn merge_gradient(s: &Scope, g: &Grad<'_>) -> Result<Vec<Option<GradValue>>> {
         Ok(Some(switch(s, g.dy[0], came_here)?.1.into()))
     };
     (0..g.inputs.len()).map(|i| if g.wanted[i] { back(i) } else { Ok(None) }).collect()
+}
+
+/// Rows stay rows if one branch has only some: the other, as a whole, has all of them.
+fn switch_row_gradient(
+    s: &Scope,
+    g: &Grad<'_>,
+    totals: &[Option<GradValue>],
+) -> Result<Option<Vec<Option<GradValue>>>> {
+    let rows_of = |i: usize| match totals[i] {
+        Some(GradValue::Sparse(rows)) => Ok(rows),
+        Some(GradValue::Dense(all)) => IndexedSlices::of_all(s, all),
+        None => IndexedSlices::of_all(s, s.op("ZerosLike", &[g.outputs[i]])?),
+    };
+    let (no, yes) = (rows_of(0)?, rows_of(1)?);
+    let shape = match (no.dense_shape, yes.dense_shape) {
+        (Some(no), Some(yes)) => Some(merge_numbers(s, no, yes)?),
+        _ => None,
+    };
+    let (values, indices) = (merge(s, &[no.values, yes.values])?, merge_numbers(s, no.indices, yes.indices)?);
+    Ok(Some(vec![Some(GradValue::Sparse(IndexedSlices { values, indices, dense_shape: shape })), None]))
+}
+
+/// Indices or sizes of either integer type.
+fn merge_numbers(s: &Scope, no: Output, yes: Output) -> Result<Output> {
+    let wide = |x: Output| s.node("Cast").input(x).attr("DstT", DType::I64).output();
+    if s.dtype(no)? == s.dtype(yes)? { merge(s, &[no, yes]) } else { merge(s, &[wide(no)?, wide(yes)?]) }
+}
+
+/// All that rows consist of goes back the way the value came.
+fn merge_row_gradient(s: &Scope, g: &Grad<'_>, totals: &[Option<GradValue>]) -> Result<Option<Vec<Option<GradValue>>>> {
+    let Some(GradValue::Sparse(rows)) = totals[0] else { return Ok(None) };
+    let back = |i: usize| -> Result<Option<GradValue>> {
+        let came_here = s.op("Equal", &[g.outputs[1], s.constant(i as i32)?])?;
+        let part = |x: Output| -> Result<Output> { Ok(switch(s, x, came_here)?.1) };
+        Ok(Some(GradValue::Sparse(IndexedSlices {
+            values: part(rows.values)?,
+            indices: part(rows.indices)?,
+            dense_shape: rows.dense_shape.map(part).transpose()?,
+        })))
+    };
+    let grads = (0..g.inputs.len()).map(|i| if g.wanted[i] { back(i) } else { Ok(None) });
+    grads.collect::<Result<_>>().map(Some)
 }
 
 fn switch_values(ctx: &mut KernelContext<'_>) -> Result<()> {

@@ -1,7 +1,7 @@
 //! `AddN`: the sum of several tensors of one shape.
 
 use crate::data_flow::TensorList;
-use framework::gradient::GradValue;
+use framework::gradient::{GradValue, by_rows};
 use framework::kernel::FnKernel;
 use framework::shapes::merged;
 use framework::typed::{NumberKernel, numbers_by};
@@ -29,7 +29,8 @@ pub fn ops() -> Vec<Op> {
                 DType::Variant => Ok(BuiltKernel::new(FnKernel(add_lists))),
                 _ => numbers_by(b, "T", AddN),
             }))
-            .gradient(gradient),
+            .gradient(gradient)
+            .row_gradient(by_rows),
     ]
 }
 

@@ -4,7 +4,7 @@ use super::broadcast::sum_to_inputs;
 use super::functions::conj;
 use super::pairs::{map_pairs, positions};
 use bytes::{BufMut, Bytes, BytesMut};
-use framework::gradient::GradValue;
+use framework::gradient::{GradValue, by_rows_unstretched};
 use framework::op::KernelFn;
 use framework::shapes::broadcast as broadcast_shape;
 use framework::typed::{
@@ -27,15 +27,18 @@ pub fn ops() -> Vec<Op> {
             .aggregate()
             .value(|c| known(c, i64::checked_add))
             .kernel(numbers(|_| Ok(AddKernel)))
-            .gradient(add_gradient),
+            .gradient(add_gradient)
+            .row_gradient(by_rows_unstretched),
         op("Add", "bfloat16, half, float, double, uint8, int8, int16, int32, int64, complex64, complex128, string")
             .value(|c| known(c, i64::checked_add))
             .kernel(numbers_or_strings())
-            .gradient(add_gradient),
+            .gradient(add_gradient)
+            .row_gradient(by_rows_unstretched),
         op("Sub", reals_and_complex)
             .value(|c| known(c, i64::checked_sub))
             .kernel(numbers(|_| Ok(SubKernel)))
-            .gradient(sub_gradient),
+            .gradient(sub_gradient)
+            .row_gradient(by_rows_unstretched),
         op("Mul", reals_and_complex)
             .commutative()
             .value(|c| known(c, i64::checked_mul))

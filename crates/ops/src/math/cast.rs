@@ -3,7 +3,7 @@
 //! A float becomes an integer by dropping its fraction, a wide integer a narrow one by dropping its upper bits, a
 //! complex number a real one by dropping its imaginary part; anything but zero is true.
 
-use framework::gradient::GradValue;
+use framework::gradient::{GradValue, by_rows};
 use framework::shapes::unchanged;
 use framework::{BuiltKernel, Grad, InferenceContext, Kernel, KernelBuild, KernelContext, Op, Output, Scope, kernel};
 use linalg::elementwise::map;
@@ -23,7 +23,8 @@ pub fn ops() -> Vec<Op> {
             .shape(unchanged)
             .value(value)
             .kernel(Arc::new(build))
-            .gradient(gradient),
+            .gradient(gradient)
+            .row_gradient(by_rows),
     ]
 }
 

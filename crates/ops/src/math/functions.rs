@@ -2,7 +2,7 @@
 
 use super::arithmetic::{add, mul, scale, sub};
 use super::pairs::map_in_order;
-use framework::gradient::{GradValue, dense};
+use framework::gradient::{GradValue, by_rows, dense};
 use framework::shapes::unchanged;
 use framework::typed::{FieldKernel, FloatKernel, NumberKernel, RealKernel, fields_by, numbers, reals};
 use framework::{Field, Float, Grad, KernelContext, Number, Op, Output, Real, Scope};
@@ -19,7 +19,10 @@ pub fn ops() -> Vec<Op> {
                complex128";
     vec![
         op("Abs", signed).kernel(numbers(|_| Ok(AbsKernel))).gradient(|s, g| times(s, g, sign(s, g.inputs[0])?)),
-        op("Neg", signed_and_complex).kernel(numbers(|_| Ok(NegKernel))).gradient(|s, g| dense([neg(s, g.dy[0])?])),
+        op("Neg", signed_and_complex)
+            .kernel(numbers(|_| Ok(NegKernel)))
+            .gradient(|s, g| dense([neg(s, g.dy[0])?]))
+            .row_gradient(by_rows),
         op("Sign", signed_and_complex)
             .kernel(numbers(|_| Ok(SignKernel)))
             .gradient(|s, g| dense([s.op("ZerosLike", &[g.inputs[0]])?])),

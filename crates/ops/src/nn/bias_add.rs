@@ -17,6 +17,7 @@ pub fn ops() -> Vec<Op> {
             .attr("data_format: {'NHWC', 'NCHW'} = 'NHWC'")
             .shape(bias_add_shape)
             .gradient(bias_add_gradient)
+            .row_gradient(bias_add_row_gradient)
             .kernel(numbers(|b| Ok(BiasAdd(channels_first(b)?)))),
         Op::new("BiasAddGrad")
             .input("out_backprop: T")
@@ -46,6 +47,17 @@ fn bias_add_gradient(s: &Scope, g: &Grad<'_>) -> Result<Vec<Option<GradValue>>> 
         false => None,
     };
     Ok(vec![Some(g.dy[0].into()), db])
+}
+
+/// The value's gradient stays rows; the bias was added to all rows, and has the sum of these.
+fn bias_add_row_gradient(
+    s: &Scope,
+    g: &Grad<'_>,
+    totals: &[Option<GradValue>],
+) -> Result<Option<Vec<Option<GradValue>>>> {
+    let [Some(total)] = totals else { return Ok(None) };
+    let db = if g.wanted[1] { bias_add_gradient(s, &Grad { dy: &[total.dense(s)?], ..*g })?.remove(1) } else { None };
+    Ok(Some(vec![Some(*total), db]))
 }
 
 /// Every element that a channel's sum was made of has the sum's gradient.
