@@ -31,7 +31,8 @@ fn run(graph: proto::GraphDef, node: String, has_output: bool) {
     let master = CLUSTER.get_or_init(new).master();
     let deadline = || Some(Instant::now() + PATIENCE);
     let config = proto::ConfigProto { allow_soft_placement: true, ..Default::default() };
-    let Ok(Ok(session)) = runtime::block_on(master.create_session(proto::CreateSessionRequest { graph_def: Some(graph), config: Some(config), ..Default::default() }), deadline()) else { return };
+    let request = proto::CreateSessionRequest { graph_def: Some(graph), config: Some(config), ..Default::default() };
+    let Ok(Ok(session)) = runtime::block_on(master.create_session(request), deadline()) else { return };
     let (fetches, targets) = if has_output { (vec![node], vec![]) } else { (vec![], vec![node]) };
     let step = RunStep { session, fetches, targets, ..RunStep::default() };
     let _ = runtime::block_on(master.run_step(step), deadline());

@@ -10,7 +10,8 @@ pub fn registry() -> Arc<Registry> {
     static REGISTRY: OnceLock<Arc<Registry>> = OnceLock::new();
     let make = || {
         let outside: Vec<String> = ops::io::ops().into_iter().map(|op| op.name).collect();
-        let inside = |op: &Op| !outside.contains(&op.name) && !["Abort", "Print", "PrintV2"].contains(&op.name.as_str());
+        let inside =
+            |op: &Op| !outside.contains(&op.name) && !["Abort", "Print", "PrintV2"].contains(&op.name.as_str());
         Arc::new(Registry::new(ops::registry().iter().map(|op| Op::clone(op)).filter(inside)))
     };
     REGISTRY.get_or_init(make).clone()

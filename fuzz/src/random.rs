@@ -29,6 +29,7 @@ const TYPES: &[DType] = &[
     DType::QI32,
 ];
 
+#[rustfmt::skip]
 const WORDS: &[&str] = &[
     "", "a", "b", "abc", "1", "-1.5", "1e400", "nan", "0x", "%s", "a,b;c", "NHWC", "NCHW", "SAME", "VALID", "constant",
     "SYMMETRIC", "mean", "zlib", "/tmp/no/such", "\u{e4}\u{20ac}", "q",
