@@ -58,20 +58,18 @@ impl Buffer {
         if len > limit {
             return Err(exhausted!("a tensor of {len} bytes was wanted; this machine has {limit} bytes of memory"));
         }
-        let layout =
-            Layout::from_size_align(capacity, ALIGN).map_err(|_| exhausted!("a tensor of {len} bytes was wanted"))?;
-        // SAFETY: the layout's size is above INLINE_MAX, so not zero.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) });
-        let start = start.ok_or_else(|| exhausted!("no memory left for a tensor of {len} bytes"))?;
+        let start = allocate(capacity).ok_or_else(|| exhausted!("no memory left for a tensor of {len} bytes"))?;
         Ok(Buffer { len, memory: Memory::Heap { start, capacity } })
     }
 
     /// A buffer of `len` zero bytes.
     pub(crate) fn zeroed(len: usize) -> Result<Buffer> {
         let mut buffer = Buffer::new(len)?;
-        // Recycled memory holds old values; fresh memory is zero already, but telling them apart is not worth it
-        // for small buffers and recycling is what happens to large ones.
-        buffer.as_bytes_mut().fill(0);
+        // Recycled memory holds old values; fresh memory is zero already, but telling them apart is only worth it for
+        // what is too large to be recycled.
+        if !matches!(buffer.memory, Memory::Heap { capacity, .. } if capacity > RECYCLE_MAX) {
+            buffer.as_bytes_mut().fill(0);
+        }
         Ok(buffer)
     }
 
@@ -149,8 +147,56 @@ impl Drop for Buffer {
 
 fn release(start: NonNull<u8>, capacity: usize) {
     if !recycle(start, capacity) {
-        // SAFETY: allocated by `on_heap` with exactly this layout.
-        unsafe { dealloc(start.as_ptr(), Layout::from_size_align_unchecked(capacity, ALIGN)) };
+        // SAFETY: nobody refers to it any more, and all memory comes from `allocate` with this capacity.
+        unsafe { free(start, capacity) };
+    }
+}
+
+/// What the allocator aligns to without being asked.
+const USUAL_ALIGN: usize = 16;
+
+/// How memory of this capacity is asked for. With more than the usual alignment every byte would be written to make it
+/// zero; large memory is therefore asked for without, and comes as pages that cost nothing before they are used.
+fn layout(capacity: usize) -> Option<Layout> {
+    match capacity {
+        0..RECYCLE_MIN => Layout::from_size_align(capacity, ALIGN).ok(),
+        _ => Layout::from_size_align(capacity.checked_add(ALIGN)?, USUAL_ALIGN).ok(),
+    }
+}
+
+/// Zero bytes, aligned to [`ALIGN`]. Before large memory stands how far it is from where it was allocated.
+fn allocate(capacity: usize) -> Option<NonNull<u8>> {
+    let layout = layout(capacity)?;
+    // SAFETY: the layout's size is above INLINE_MAX, so not zero.
+    let allocated = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+    if capacity < RECYCLE_MIN {
+        return Some(allocated);
+    }
+    let distance = ALIGN - allocated.as_ptr() as usize % ALIGN;
+    // SAFETY: the distance is at most ALIGN, by which the allocation is larger than the capacity; and it is a multiple of
+    // USUAL_ALIGN above zero, so that an aligned number fits before the start.
+    unsafe {
+        let start = allocated.add(distance);
+        start.cast::<usize>().sub(1).write(distance);
+        Some(start)
+    }
+}
+
+/// Gives memory back.
+///
+/// # Safety
+///
+/// `start` comes from [`allocate`] with this capacity, and is not used again.
+unsafe fn free(start: NonNull<u8>, capacity: usize) {
+    let Some(layout) = layout(capacity) else { return };
+    if capacity < RECYCLE_MIN {
+        // SAFETY: allocated with this layout.
+        return unsafe { dealloc(start.as_ptr(), layout) };
+    }
+    // SAFETY: `allocate` wrote the distance there, and used this layout.
+    unsafe {
+        let distance = start.cast::<usize>().sub(1).read();
+        dealloc(start.sub(distance).as_ptr(), layout);
     }
 }
 
@@ -224,14 +270,29 @@ mod tests {
 
     #[test]
     fn buffers_are_aligned_and_reused() {
-        for len in [17, 1000, 100_000, 1 << 20] {
-            let buffer = Buffer::new(len).unwrap();
+        for len in [17, 1000, RECYCLE_MIN - 1, RECYCLE_MIN, 100_000, 1 << 20, RECYCLE_MAX + 1] {
+            let mut buffer = Buffer::new(len).unwrap();
             assert_eq!(buffer.start() as usize % ALIGN, 0);
             assert_eq!(buffer.len(), len);
+            buffer.as_bytes_mut().fill(7);
+            drop(buffer);
+            assert!(Buffer::zeroed(len).unwrap().as_bytes().iter().all(|&byte| byte == 0));
         }
         // A size no other test uses, so that the two takers meet.
         let first = Buffer::new(3_333_333).unwrap().start();
         assert_eq!(Buffer::new(3_333_333).unwrap().start(), first);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn large_memory_is_not_touched_before_it_is_used() {
+        let resident = || -> usize {
+            let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+            statm.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
+        };
+        let before = resident();
+        let _buffers: Vec<Buffer> = (0..8).map(|_| Buffer::zeroed(512 << 20).unwrap()).collect();
+        assert!(resident() < before + (1 << 30), "four gigabytes that nobody has written to");
     }
 
     #[test]
