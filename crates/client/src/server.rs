@@ -74,6 +74,24 @@ impl Server {
         Server::start(&ClusterSpec::new().job("local", ["127.0.0.1:0"]), "local", 0)
     }
 
+    /// All tasks of a cluster in this process, on free ports that only this machine reaches: jobs with their numbers of
+    /// tasks, as in `[("ps", 1), ("worker", 2)]`; the servers in that order.
+    pub fn create_cluster<'a>(jobs: impl IntoIterator<Item = (&'a str, usize)>) -> Result<Vec<Server>> {
+        let mut listeners = Vec::new();
+        let mut cluster = ClusterSpec::new();
+        for (job, count) in jobs {
+            let bound = (0..count).map(|_| Listener::bind("127.0.0.1:0")).collect::<Result<Vec<_>>>()?;
+            cluster = cluster.job(job, bound.iter().map(|listener| listener.address().to_string()));
+            listeners.extend(bound.into_iter().enumerate().map(|(index, listener)| (job, index as u32, listener)));
+        }
+        cluster.check()?;
+        let start = |(job, index, listener): (&str, u32, Listener)| {
+            let own = listener.address().to_string();
+            Server::builder(&cluster, job, index).start_on(listener, own)
+        };
+        listeners.into_iter().map(start).collect()
+    }
+
     /// A task of a cluster, listening on the address of its entry; port 0 takes any that is free.
     pub fn start(cluster: &ClusterSpec, job: &str, index: u32) -> Result<Server> {
         Server::builder(cluster, job, index).start()
@@ -167,6 +185,10 @@ impl ServerBuilder {
         self.cluster.check()?;
         let own = self.cluster.task_address(&self.task.job, self.task.index)?.to_string();
         let listener = Listener::bind(self.bind.as_deref().unwrap_or(&own)).map_err(|e| self.explain(&own, e))?;
+        self.start_on(listener, own)
+    }
+
+    fn start_on(self, listener: Listener, own: String) -> Result<Server> {
         let (host, port) = own.rsplit_once(':').ok_or_else(|| invalid!("'{own}' has no port"))?;
         let port = if port == "0" { listener.address().port().to_string() } else { port.to_string() };
         let address = format!("{host}:{port}");

@@ -1,5 +1,8 @@
 //! The examples run, and find what they should. They are compiled in here, and by cargo as programs.
 
+#[allow(dead_code, clippy::duplicate_mod)] // each is compiled in whole, its own `main` too
+#[path = "../../examples/device_pinned.rs"]
+mod device_pinned;
 #[path = "../../examples/hello.rs"]
 mod hello;
 #[allow(dead_code, clippy::duplicate_mod)] // each is compiled in whole, its own `main` and reader of digits too
@@ -15,6 +18,12 @@ mod mnist_local;
 #[test]
 fn hello_says_hello() {
     hello::main().unwrap();
+}
+
+#[test]
+fn device_pinned_learns_on_three_tasks() {
+    let losses = device_pinned::train_here().unwrap();
+    assert!(losses.last() < losses.first(), "{losses:?}");
 }
 
 #[test]

@@ -13,11 +13,8 @@ fn free_addresses(count: usize) -> Vec<String> {
 }
 
 /// 1 ps and 2 workers in this process, joined by real sockets.
-fn cluster() -> (ClusterSpec, Vec<Server>) {
-    let addresses = free_addresses(3);
-    let spec = ClusterSpec::new().job("ps", [&addresses[0]]).job("worker", &addresses[1..]);
-    let servers = [("ps", 0), ("worker", 0), ("worker", 1)].map(|(job, i)| Server::start(&spec, job, i).unwrap());
-    (spec, servers.into())
+fn cluster() -> Vec<Server> {
+    Server::create_cluster([("ps", 1), ("worker", 2)]).unwrap()
 }
 
 /// A target by another name, so that the session goes over the network although the server is in this process.
@@ -27,7 +24,7 @@ fn over_network(server: &Server) -> String {
 
 #[test]
 fn a_cluster_trains_over_the_network() {
-    let (_, servers) = cluster();
+    let servers = cluster();
     for target in [servers[1].target().to_string(), over_network(&servers[1]), over_network(&servers[0])] {
         let g = Graph::new();
         let w = g.device("/job:ps/task:0", || g.variable("w", 0.0f32));
@@ -48,7 +45,7 @@ fn a_cluster_trains_over_the_network() {
 
 #[test]
 fn a_large_tensor_goes_there_and_back() {
-    let (_, servers) = cluster();
+    let servers = cluster();
     let g = Graph::new();
     let x = g.placeholder::<f32>([None]);
     let y = g.device("/job:ps/task:0", || &x + 1.0);
@@ -80,7 +77,7 @@ fn a_queue_on(device: &str) -> Graph {
 
 #[test]
 fn status_tells_what_a_step_waits_for_and_the_timeout_ends_it() {
-    let (_, servers) = cluster();
+    let servers = cluster();
     let target = over_network(&servers[1]);
     let waiting = {
         let target = target.clone();
