@@ -1,11 +1,13 @@
 //! Merges nodes that compute the same.
 
-use framework::{ControlFlow, Graph, Node, NodeId, Output};
-use std::collections::HashMap;
+use crate::copy::{copy_nodes, without_nodes};
+use framework::{ControlFlow, Graph, Node, NodeId};
+use std::collections::{HashMap, HashSet};
+use tensor::Result;
 
 /// The graph with one node in place of several equal ones.
-pub fn merge_equal_nodes(graph: Graph) -> Graph {
-    let Ok(order) = graph.in_topological_order() else { return graph };
+pub fn merge_equal_nodes(graph: Graph) -> Result<Graph> {
+    let order = graph.in_topological_order()?;
     let mut stands_for: Vec<NodeId> = (0..graph.len() as u32).map(NodeId).collect();
     let mut seen: HashMap<String, NodeId> = HashMap::new();
     let mut merged = false;
@@ -18,19 +20,18 @@ pub fn merge_equal_nodes(graph: Graph) -> Graph {
         }
     }
     if !merged {
-        return graph;
+        return Ok(graph);
     }
     let keep: Vec<bool> = stands_for.iter().enumerate().map(|(i, n)| n.index() == i).collect();
-    let (mut out, map) = graph.subgraph(&keep, |o| Some(Output { node: stands_for[o.node.index()], index: o.index }));
-    // Whoever waited for a merged node waits for the one that stands for it.
-    for (id, node) in graph.nodes().filter(|(id, _)| keep[id.index()]) {
-        for control in node.control_inputs.iter().filter(|c| !keep[c.index()]) {
-            if let (Some(from), Some(to)) = (map[stands_for[control.index()].index()], map[id.index()]) {
-                out.add_control(from, to);
-            }
-        }
-    }
-    out
+    let mut out = without_nodes(&graph);
+    copy_nodes(&graph, &keep, &mut out, &HashMap::new(), |_, node| {
+        node.inputs.iter_mut().for_each(|i| i.node = stands_for[i.node.index()]);
+        node.control_inputs.iter_mut().for_each(|c| *c = stands_for[c.index()]);
+        let mut seen = HashSet::new();
+        node.control_inputs.retain(|c| seen.insert(*c));
+        Ok(())
+    })?;
+    Ok(out)
 }
 
 fn may_merge(node: &Node) -> bool {

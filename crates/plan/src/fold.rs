@@ -1,8 +1,9 @@
 //! Computes while planning what does not depend on anything that changes between steps.
 
+use crate::copy::{copy_nodes, without_nodes};
 use framework::graph::NewNode;
 use framework::interpret::Interpreter;
-use framework::{Attrs, ControlFlow, Graph, Node, NodeId, Output, Registry};
+use framework::{Attrs, ControlFlow, Graph, Node, Output, Registry};
 use std::collections::{BTreeSet, HashMap};
 use tensor::{Result, Tensor};
 
@@ -55,40 +56,38 @@ fn may_fold(graph: &Graph, node: &Node) -> bool {
 
 /// Constants for the values that a node which stays still uses.
 fn replace(graph: Graph, values: &HashMap<Output, Tensor>, registry: &Registry) -> Result<Graph> {
-    let is_folded = |id: NodeId| values.contains_key(&Output { node: id, index: 0 });
-    let mut out = Graph::new();
-    out.library = graph.library.clone();
-    out.versions = graph.versions.clone();
-    let mut constants: HashMap<Output, NodeId> = HashMap::new();
-    let kept = graph.nodes().filter(|(id, _)| !is_folded(*id));
+    let keep: Vec<bool> = graph.nodes().map(|(id, _)| !values.contains_key(&Output { node: id, index: 0 })).collect();
+    let kept = graph.nodes().filter(|(id, _)| keep[id.index()]);
     let wanted: BTreeSet<Output> =
-        kept.flat_map(|(_, n)| n.inputs.iter().copied()).filter(|i| is_folded(i.node)).collect();
+        kept.flat_map(|(_, n)| n.inputs.iter().copied()).filter(|i| !keep[i.node.index()]).collect();
+    let mut out = without_nodes(&graph);
+    let mut constants: HashMap<Output, Output> = HashMap::new();
     for output in wanted {
-        let (source, value) = (graph.node(output.node), values[&output].clone());
+        let value = values[&output].clone();
         let mut attrs = Attrs::new();
         attrs.insert("dtype".into(), value.dtype().into());
         attrs.insert("value".into(), value.into());
-        let name =
-            if output.index == 0 { source.name.clone() } else { format!("{}/folded_{}", source.name, output.index) };
+        let name = constant_name(&graph, output, &out);
         let op = registry.lookup("Const")?.clone();
-        let new = NewNode { name, op, attrs, inputs: vec![], control_inputs: vec![], device: source.device.clone() };
-        constants.insert(output, out.add(new)?);
+        let device = graph.node(output.node).device.clone();
+        let new = NewNode { name, op, attrs, inputs: vec![], control_inputs: vec![], device };
+        constants.insert(output, out.add(new)?.into());
     }
-    let mut map: Vec<Option<NodeId>> = vec![None; graph.len()];
-    for (number, (id, _)) in graph.nodes().filter(|(id, _)| !is_folded(*id)).enumerate() {
-        map[id.index()] = Some(NodeId((out.len() + number) as u32));
-    }
-    for (_, node) in graph.nodes().filter(|(id, _)| !is_folded(*id)) {
-        let mut copy = node.clone();
-        for input in &mut copy.inputs {
-            *input = match constants.get(input) {
-                Some(&constant) => constant.into(),
-                None => Output { node: map[input.node.index()].expect("not folded, so kept"), index: input.index },
-            };
-        }
+    copy_nodes(&graph, &keep, &mut out, &constants, |_, node| {
         // What only waited for a folded node need not wait.
-        copy.control_inputs = node.control_inputs.iter().filter_map(|c| map[c.index()]).collect();
-        out.adopt(copy)?;
-    }
+        node.control_inputs.retain(|c| keep[c.index()]);
+        Ok(())
+    })?;
     Ok(out)
+}
+
+/// The first output keeps the name of its node, which is gone; the others get names that nobody has.
+fn constant_name(graph: &Graph, output: Output, out: &Graph) -> String {
+    let node = &graph.node(output.node).name;
+    if output.index == 0 {
+        return node.clone();
+    }
+    let name = format!("{node}/folded_{}", output.index);
+    let is_free = |name: &String| graph.find(name).is_none() && out.find(name).is_none();
+    std::iter::once(name.clone()).chain((1..).map(|n| format!("{name}_{n}"))).find(is_free).expect("numbers go on")
 }

@@ -3,7 +3,9 @@
 //! A node is drawn into its consumer if nobody else uses it or waits for it, and if both have the same shape as far as
 //! is known: then nothing is computed more often than before.
 
+use crate::copy::{copy_nodes, without_nodes};
 use framework::{Attr, Attrs, Graph, Node, NodeId, Output, Registry};
+use std::collections::HashMap;
 use tensor::{DType, Result};
 
 /// A fused node reads at most this many inputs, and does at most this many steps: its values stay in the first cache.
@@ -16,31 +18,19 @@ pub fn fuse(graph: Graph, registry: &Registry) -> Result<Graph> {
     if groups.iter().all(Option::is_none) {
         return Ok(graph);
     }
-    let mut absorbed = vec![false; graph.len()];
+    let mut keep = vec![true; graph.len()];
     for group in groups.iter().flatten() {
         for node in &group.nodes[..group.nodes.len() - 1] {
-            absorbed[node.index()] = true;
+            keep[node.index()] = false;
         }
     }
-    let mut map: Vec<Option<NodeId>> = vec![None; graph.len()];
-    for (number, (id, _)) in graph.nodes().filter(|(id, _)| !absorbed[id.index()]).enumerate() {
-        map[id.index()] = Some(NodeId(number as u32));
-    }
-    let moved =
-        |o: Output| Output { node: map[o.node.index()].expect("what is used from outside stays"), index: o.index };
-    let mut out = Graph::new();
-    out.library = graph.library.clone();
-    out.versions = graph.versions.clone();
-    for (id, node) in graph.nodes().filter(|(id, _)| !absorbed[id.index()]) {
-        let mut copy = match &groups[id.index()] {
-            Some(group) => group.node(&graph, node, registry)?,
-            None => node.clone(),
-        };
-        copy.inputs.iter_mut().for_each(|i| *i = moved(*i));
-        copy.control_inputs =
-            copy.control_inputs.iter().map(|c| map[c.index()].expect("nobody waits for what is drawn in")).collect();
-        out.adopt(copy)?;
-    }
+    let mut out = without_nodes(&graph);
+    copy_nodes(&graph, &keep, &mut out, &HashMap::new(), |id, node| {
+        if let Some(group) = &groups[id.index()] {
+            *node = group.node(&graph, node, registry)?;
+        }
+        Ok(())
+    })?;
     Ok(out)
 }
 

@@ -10,6 +10,7 @@
 
 mod colocate;
 mod control_loops;
+mod copy;
 pub mod cse;
 pub mod fold;
 pub mod fuse;
@@ -32,7 +33,7 @@ use tensor::Result;
 /// Shrinks a pruned graph, using only ops that any TensorFlow task knows. Nothing moves to another device.
 pub fn optimize(graph: Graph, interpreter: &Interpreter, registry: &Registry) -> Result<Graph> {
     let graph = fold::fold(graph, interpreter, registry)?;
-    Ok(cse::merge_equal_nodes(graph))
+    cse::merge_equal_nodes(graph)
 }
 
 /// Makes the graph of one device faster, with ops of our own: for whoever executes it.

@@ -3,6 +3,7 @@
 //! A fed output is replaced by a `_Recv` that the client's value is sent to; a fetched one gets a `_Send` that the
 //! client's answer is taken from.
 
+use crate::copy::{copy_nodes, without_nodes};
 use crate::place::PlacedGraph;
 use framework::graph::NewNode;
 use framework::{Attrs, Graph, NodeId, Output, Registry, RendezvousKey};
@@ -155,18 +156,17 @@ fn needed(graph: &Graph, fed: &HashMap<Output, usize>, wanted: impl Iterator<Ite
         if !std::mem::replace(&mut keep[id.index()], true) {
             let node = graph.node(id);
             todo.extend(node.inputs.iter().filter(|i| !fed.contains_key(i)).map(|i| i.node));
-            todo.extend(node.control_inputs.iter().filter(|c| stand_in(graph, fed, **c).is_none()));
+            todo.extend(node.control_inputs.iter().filter(|c| !is_stood_in_for(graph, fed, **c)));
         }
     }
     keep
 }
 
-/// The feed that takes the place of a node, so that to wait for the node is to wait for the feed: a placeholder is
+/// Whether a feed takes the place of a node, so that to wait for the node is to wait for the feed: a placeholder is
 /// nothing but its value.
-fn stand_in(graph: &Graph, fed: &HashMap<Output, usize>, node: NodeId) -> Option<usize> {
-    let is_placeholder =
-        matches!(graph.node(node).op.name.as_str(), "Placeholder" | "PlaceholderV2" | "PlaceholderWithDefault");
-    fed.get(&node.into()).copied().filter(|_| is_placeholder)
+fn is_stood_in_for(graph: &Graph, fed: &HashMap<Output, usize>, node: NodeId) -> bool {
+    let op = graph.node(node).op.name.as_str();
+    matches!(op, "Placeholder" | "PlaceholderV2" | "PlaceholderWithDefault") && fed.contains_key(&node.into())
 }
 
 /// A copy of the kept nodes, with a `_Recv` before them for each feed.
@@ -179,36 +179,16 @@ fn copy_with_feeds(
     registry: &Registry,
 ) -> Result<(Graph, Vec<Option<NodeId>>)> {
     let graph = &placed.graph;
-    let mut out = Graph::new();
-    out.library = graph.library.clone();
-    out.versions = graph.versions.clone();
-    let mut receives: Vec<NodeId> = Vec::with_capacity(fed.len());
+    let mut out = without_nodes(graph);
+    let mut receives: HashMap<Output, Output> = HashMap::with_capacity(fed.len());
     for name in &signature.feeds {
         let output = resolve_feed(graph, name)?;
-        receives.push(add_recv(&mut out, graph, name, output, client, registry)?);
+        receives.insert(output, add_recv(&mut out, graph, name, output, client, registry)?.into());
     }
-    let base = out.len();
-    // Numbers first, so that a loop's way back finds its node.
-    let mut map: Vec<Option<NodeId>> = vec![None; graph.len()];
-    for (number, (id, _)) in graph.nodes().filter(|(id, _)| keep[id.index()]).enumerate() {
-        map[id.index()] = Some(NodeId((base + number) as u32));
-    }
-    for (id, node) in graph.nodes().filter(|(id, _)| keep[id.index()]) {
-        let mut copy = node.clone();
-        for input in &mut copy.inputs {
-            *input = match fed.get(input) {
-                Some(&feed) => Output { node: receives[feed], index: 0 },
-                None => Output {
-                    node: map[input.node.index()].expect("an input of a kept node is kept"),
-                    index: input.index,
-                },
-            };
-        }
-        let control = |c: &NodeId| stand_in(graph, fed, *c).map(|feed| receives[feed]).or(map[c.index()]);
-        copy.control_inputs = node.control_inputs.iter().filter_map(control).collect();
-        copy.device = placed.device(id).to_string();
-        out.adopt(copy)?;
-    }
+    let map = copy_nodes(graph, keep, &mut out, &receives, |id, node| {
+        node.device = placed.device(id).to_string();
+        Ok(())
+    })?;
     Ok((out, map))
 }
 

@@ -8,6 +8,10 @@ fn fold(graph: Graph) -> Graph {
     plan::fold::fold(graph, &interpreter(), &registry()).unwrap()
 }
 
+fn merge(graph: Graph) -> Graph {
+    plan::cse::merge_equal_nodes(graph).unwrap()
+}
+
 fn fuse(graph: Graph) -> Graph {
     plan::fuse::fuse(graph, &registry()).unwrap()
 }
@@ -66,6 +70,32 @@ fn several_outputs_become_several_constants() {
 }
 
 #[test]
+fn a_folded_output_takes_no_name_that_is_taken() {
+    check(
+        fold,
+        "zero = Const {dtype: int32, value: int32[] 0}
+         c = Const {dtype: float, value: float[3] [1 2 3]}
+         split = Split(zero, c) {num_split: 3}
+         split/folded_2 = Neg(c)
+         x = Placeholder {dtype: float, shape: shape[1]}
+         split/folded_1 = Add(x, split:1)
+         y = Add(split/folded_1, split:2)
+         z = Add(y, split/folded_2)",
+        expect![[r#"
+            split/folded_1_1 = Const {dtype: float, value: float[1] [2]}
+            split/folded_2_1 = Const {dtype: float, value: float[1] [3]}
+            split/folded_2 = Const {dtype: float, value: float[3] [-1 -2 -3]}
+            zero = Const {dtype: int32, value: int32[] 0}
+            c = Const {dtype: float, value: float[3] [1 2 3]}
+            x = Placeholder {dtype: float, shape: shape[1]}
+            split/folded_1 = Add(x, split/folded_1_1)
+            y = Add(split/folded_1, split/folded_2_1)
+            z = Add(y, split/folded_2)
+        "#]],
+    );
+}
+
+#[test]
 fn what_has_an_effect_fails_or_waits_is_not_folded() {
     check_unchanged(fold, "shape = Const {dtype: int32, value: int32[1] [2]}\nr = RandomUniform(shape) {dtype: float}");
     check_unchanged(
@@ -91,7 +121,7 @@ fn a_large_result_stays_a_computation() {
 #[test]
 fn equal_nodes_are_merged() {
     check(
-        plan::cse::merge_equal_nodes,
+        merge,
         "x = Placeholder {dtype: float, shape: shape[2]}
          a = Neg(x)
          b = Neg(x)
@@ -110,7 +140,7 @@ fn equal_nodes_are_merged() {
 #[test]
 fn who_waited_for_a_merged_node_waits_for_the_one_that_stands_for_it() {
     check(
-        plan::cse::merge_equal_nodes,
+        merge,
         "x = Placeholder {dtype: float, shape: shape[2]}
          a = Neg(x)
          b = Neg(x)
@@ -126,7 +156,7 @@ fn who_waited_for_a_merged_node_waits_for_the_one_that_stands_for_it() {
 #[test]
 fn nodes_that_differ_in_anything_are_not_merged() {
     check_unchanged(
-        plan::cse::merge_equal_nodes,
+        merge,
         "x = Placeholder {dtype: float, shape: shape[2,2]}
          x2 = Placeholder {dtype: float, shape: shape[2,2]}
          log = NoOp

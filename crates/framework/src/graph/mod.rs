@@ -355,27 +355,6 @@ impl Graph {
         }
         consumers
     }
-
-    /// A graph of some of this graph's nodes, in their order, with edges to absent nodes rewired by `replace` or, for
-    /// control edges, dropped. Data edges to absent nodes that `replace` does not know are an error of the caller.
-    pub fn subgraph(&self, keep: &[bool], replace: impl Fn(Output) -> Option<Output>) -> (Graph, Vec<Option<NodeId>>) {
-        let mut map: Vec<Option<NodeId>> = vec![None; self.len()];
-        for (number, (id, _)) in self.nodes().filter(|(id, _)| keep[id.index()]).enumerate() {
-            map[id.index()] = Some(NodeId(number as u32));
-        }
-        let mut graph = Graph { library: self.library.clone(), versions: self.versions.clone(), ..Graph::default() };
-        for (_, node) in self.nodes().filter(|(id, _)| keep[id.index()]) {
-            let mut copy = node.clone();
-            for input in &mut copy.inputs {
-                let target = replace(*input).unwrap_or(*input);
-                let node = map[target.node.index()].expect("a kept node's inputs are kept or replaced");
-                *input = Output { node, index: target.index };
-            }
-            copy.control_inputs = node.control_inputs.iter().filter_map(|c| map[c.index()]).collect();
-            graph.push(copy);
-        }
-        (graph, map)
-    }
 }
 
 /// The nodes a node depends on, by data or control.
