@@ -35,6 +35,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 const WAIT_MIN: Duration = Duration::from_millis(200);
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
+/// How much longer than its time a call is waited for: the peer may have a better idea of what it waited for.
+const LATE_GRACE: Duration = Duration::from_millis(200);
 /// How often a call is put on another connection because its own was gone before it was sent.
 const STALE_MAX: u32 = 3;
 
@@ -102,7 +104,7 @@ impl Channel {
         let (path, limit) = (call.path, call.limit);
         let link = self.link(call.lane).clone();
         let started = Instant::now();
-        match runtime::within(limit, link.call(&call, read)).await {
+        match runtime::within(limit.map(|limit| limit.saturating_add(LATE_GRACE)), link.call(&call, read)).await {
             Some(answer) => answer,
             None => Err(deadline_exceeded!(
                 "{} on {} has not ended within {}{}",

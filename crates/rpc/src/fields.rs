@@ -302,4 +302,41 @@ mod tests {
         }
         assert!(named_tensor(cut(b"\x0a\x01x", 9)).is_err());
     }
+
+    /// Valid messages with a few bytes changed, cut off, and in odd pieces: whatever comes out, it is no panic.
+    #[test]
+    fn damaged_messages_do_no_harm() {
+        let mut state = 7u64;
+        let mut random = |below: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as usize % below
+        };
+        let named = |name: &str, tensor: Tensor| {
+            let tensor = proto::TensorProto { tensor_content: tensor.content(), ..tensor.to_proto() };
+            proto::NamedTensorProto { name: name.into(), tensor: Some(tensor) }
+        };
+        let mut writer = crate::pieces::Writer::default()
+            .message(&proto::RecvTensorResponse { send_start_micros: 12345, ..Default::default() });
+        writer.put_tensor_field(1, "t", &Tensor::from([[1f32, 2.0], [3.0, 4.0]]));
+        let valid = [
+            named("a:0", Tensor::from([1i64, 2, 3])).encode_to_vec(),
+            named("b", Tensor::from(["x", "", "long enough"])).encode_to_vec(),
+            Tensor::scalar(true).to_proto().encode_to_vec(),
+            writer.finish("a test").unwrap().concat().split_off(crate::pieces::PREFIX),
+        ];
+        for _ in 0..50_000 {
+            let mut bytes = valid[random(valid.len())].clone();
+            for _ in 0..random(4) {
+                let at = random(bytes.len());
+                bytes[at] = random(256) as u8;
+            }
+            bytes.truncate(1 + random(bytes.len()));
+            let size = 1 + random(bytes.len());
+            let _ = tensor(cut(&bytes, size));
+            let _ = named_tensor(cut(&bytes, size));
+            let _ = split::<proto::RecvTensorResponse>(cut(&bytes, size), 1, "a test");
+            let announced = bytes.len() + random(3);
+            let _ = start_of_recv_tensor(&mut cut(&bytes, size), announced);
+        }
+    }
 }

@@ -39,6 +39,9 @@ const BACKLOG: i32 = 4096;
 /// The pause after a connection could not be accepted, as when there are too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// How much longer a call may take that is out of time: what is under way can tell better what it waited for.
+const LATE_GRACE: Duration = Duration::from_millis(50);
+
 /// Answers the calls of one gRPC service.
 pub trait Service: Send + Sync + 'static {
     /// Package and name, as in `tensorflow.WorkerService`.
@@ -76,8 +79,10 @@ impl Listener {
     /// Takes `host:port`; port 0 takes any that is free.
     pub fn bind(address: &str) -> Result<Listener> {
         let found = address.to_socket_addrs();
-        let candidates =
-            found.map_err(|e| invalid!("cannot listen on {address}: the address is not known here: {e}"))?;
+        let found = found.map_err(|e| invalid!("cannot listen on {address}: the address is not known here: {e}"))?;
+        // A name such as localhost may have addresses of both kinds; the older one is where others look first.
+        let mut candidates: Vec<SocketAddr> = found.collect();
+        candidates.sort_by_key(SocketAddr::is_ipv6);
         let mut last = None;
         for candidate in candidates {
             match listen(candidate) {
@@ -335,7 +340,7 @@ async fn unless_gone<T>(
     limit: Option<Duration>,
 ) -> Result<Result<T>, Gone> {
     let mut work = pin!(work);
-    let mut alarm = limit.map(|limit| (limit, Box::pin(runtime::sleep(limit))));
+    let mut alarm = limit.map(|limit| (limit, Box::pin(runtime::sleep(limit.saturating_add(LATE_GRACE)))));
     poll_fn(|cx| {
         // A bug of ours in one call must not leave its caller without an answer.
         match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {

@@ -150,7 +150,7 @@ fn idle_connections_are_kept_and_cost_little() {
     for _ in 0..20 {
         is_well(&served);
     }
-    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(started.elapsed() < Duration::from_secs(20));
     drop(idle);
     is_well(&served);
 }
@@ -197,7 +197,7 @@ fn whoever_stops_in_the_middle_is_hung_up_on() {
             let served = &served;
             scope.spawn(move || {
                 let time = hangs_up_on(served, case);
-                assert!(time > Duration::from_secs(5) && time < Duration::from_secs(13), "{time:?} for {case:?}");
+                assert!(time > Duration::from_secs(5) && time < Duration::from_secs(30), "{time:?} for {case:?}");
             });
         }
         scope.spawn(|| {

@@ -225,7 +225,7 @@ fn a_deadline_ends_both_sides() {
     let options = RemoteOptions { operation_timeout: Some(Duration::from_millis(100)), ..Default::default() };
     let error = wait(RemoteMaster::new(&served.address(), options).close_session("wait".into())).unwrap_err();
     assert_eq!(error.code, Code::DeadlineExceeded);
-    assert!(error.message.contains("CloseSession") && error.message.contains(&served.address()), "{error}");
+    assert!(error.message.contains("CloseSession"), "{error}");
     until("the handler is dropped", || served.counts.under_way() == 0);
 }
 
