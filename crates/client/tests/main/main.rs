@@ -10,5 +10,6 @@ mod initial_values;
 mod mistakes;
 mod network;
 mod optimizers;
+mod replay;
 mod schedules;
 mod servers;
