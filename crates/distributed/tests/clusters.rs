@@ -164,7 +164,7 @@ fn a_missing_task_is_waited_for_only_if_it_is_needed_and_only_for_a_while() {
     let failed = cluster.session_with("/job:worker/task:0", MODEL, Default::default()).map(|_| ());
     assert_error(
         failed,
-        Unavailable,
+        Aborted,
         &["/job:ps/replica:0/task:1 at b:1", "connection refused", " s (", "Is the task started"],
     );
 }

@@ -359,7 +359,7 @@ impl Link {
                 break;
             }
         }
-        let mut incoming = open(response.await.map_err(failed)?).map_err(Trouble::Failed)?;
+        let mut incoming = open(response.await.map_err(failed)?, &self.peer).map_err(Trouble::Failed)?;
         let message = read(&mut incoming).await.map_err(|broken| match broken {
             Broken::Stream(e) => failed(e),
             Broken::Content(e) => Trouble::Failed(e),
@@ -393,18 +393,19 @@ fn request(call: &Outgoing, authority: &str) -> Result<Request<()>> {
 }
 
 /// Looks at the head of an answer: a message may follow, or the failure is known already.
-fn open(response: Response<h2::RecvStream>) -> Result<Incoming> {
+fn open(response: Response<h2::RecvStream>, peer: &Peer) -> Result<Incoming> {
     let (head, body) = response.into_parts();
     if let Some(ended) = status::read(&head.headers) {
         ended?;
     }
     if head.status != http::StatusCode::OK {
-        return Err(status::from_http(head.status));
+        let error = status::from_http(head.status);
+        return Err(Error { message: format!("{peer} is no task: {}", error.message), ..error });
     }
     let kind = head.headers.get(header::CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
     if !kind.starts_with(CONTENT_TYPE.as_bytes()) {
         let kind = String::from_utf8_lossy(kind);
-        return Err(internal!("the answer is of the type '{kind}', wanted {CONTENT_TYPE}"));
+        return Err(internal!("{peer} is no task: its answer is of the type '{kind}', wanted {CONTENT_TYPE}"));
     }
     Incoming::new(body, &head.headers)
 }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tensor::{Code, Error, Result, failed_precondition, internal, invalid, unavailable};
+use tensor::{Code, Error, Result, aborted, failed_precondition, internal, invalid};
 
 /// The first pause before a task that did not answer is asked again; it doubles up to [`RETRY_MAX`].
 const RETRY_MIN: Duration = Duration::from_millis(20);
@@ -172,9 +172,11 @@ impl Members {
         }
     }
 
+    /// `Aborted`, not `Unavailable`: TensorFlow's clients try the latter ten times more, and have waited long enough. Its
+    /// training sessions start over on either.
     fn gave_up(&self, task: &TaskName, waited: Duration, tries: u32, cause: &str) -> Error {
         let address = self.peers.cluster().task_address(&task.job, task.index).unwrap_or("no address");
-        unavailable!(
+        aborted!(
             "the session needs {task} at {address}, which could not be reached for {:.1} s ({tries} tries): {cause}. Is the \
              task started, and is its address right in the cluster definition of {}?",
             waited.as_secs_f64(),
