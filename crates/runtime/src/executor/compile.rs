@@ -61,7 +61,11 @@ pub(super) enum Work {
     /// Gives the same values in every step.
     Constant(Box<[Tensor]>),
     Switch,
-    Merge,
+    /// Data inputs that arrive in iteration 0, and those that arrive in later ones.
+    Merge {
+        first: u32,
+        later: u32,
+    },
     /// Into the frame with this number in the plan.
     Enter {
         frame: u32,
@@ -86,6 +90,7 @@ pub(super) struct Consumer {
     pub node: u32,
     pub counter: u32,
     pub arrival: Arrival,
+    pub is_costly: bool,
 }
 
 /// What an arrival at a node does.
@@ -99,6 +104,8 @@ pub(super) enum Arrival {
     Counts,
     /// Is up to the merge.
     Merges,
+    /// Is up to the merge, which nothing but a value makes ready.
+    MergesAlone,
 }
 
 /// How an input that comes from a variable is treated.
@@ -127,8 +134,6 @@ pub(super) struct PlanNode {
     pub num_outputs: u32,
     /// What its counter starts at.
     pub start: u32,
-    /// For a merge: data inputs that arrive in iteration 0, and those that arrive in later ones.
-    pub merge_inputs: (u32, u32),
     pub edges: Box<[Edge]>,
     pub controls: Box<[Consumer]>,
     /// Inputs that are the same in every step: nobody delivers them.
@@ -136,7 +141,6 @@ pub(super) struct PlanNode {
     /// How each input is read; empty if none comes from a variable.
     pub readings: Box<[Reading]>,
     pub control_flow: ControlFlow,
-    pub is_costly: bool,
 }
 
 pub(super) struct FramePlan {
@@ -326,33 +330,31 @@ fn plan_node(
     frame: &FrameDraft,
     kernel: impl FnOnce() -> Result<BuiltKernel>,
 ) -> Result<PlanNode> {
+    let is_back = |i: &&Output| graph.node(i.node).op.control_flow == ControlFlow::NextIteration;
+    let later = node.inputs.iter().filter(is_back).count() as u32;
     let work = match node.op.control_flow {
         ControlFlow::Switch => Work::Switch,
-        ControlFlow::Merge => Work::Merge,
+        ControlFlow::Merge => Work::Merge { first: node.inputs.len() as u32 - later, later },
         ControlFlow::Enter => Work::Enter { frame: leads_to, is_constant: node.attr("is_constant")? },
         ControlFlow::Exit => Work::Exit,
         ControlFlow::NextIteration => Work::NextIteration,
         ControlFlow::None if let Some(values) = constant(node) => Work::Constant(values),
         ControlFlow::None | ControlFlow::ControlTrigger | ControlFlow::Send => Work::Kernel(kernel()?),
     };
-    let is_back = |id: NodeId| graph.node(id).op.control_flow == ControlFlow::NextIteration;
-    let back = node.inputs.iter().filter(|i| is_back(i.node)).count() as u32;
     let (data, controls) = (waits.data.len() as u32, waits.controls.len() as u32);
     if data + controls >= super::step::MERGE_DEAD_ONE {
         return Err(invalid!("node '{}' has {} inputs, more than can be counted", node.name, data + controls));
     }
-    let start = if matches!(work, Work::Merge) { controls + 1 } else { data + controls };
+    let start = if matches!(work, Work::Merge { .. }) { controls + 1 } else { data + controls };
     Ok(PlanNode {
         readings: readings(graph, node)?,
         control_flow: node.op.control_flow,
-        is_costly: node.op.is_costly,
         frame: runs_in,
         counter: frame.counters.len() as u32,
         first_slot: frame.num_slots,
         num_inputs: node.inputs.len() as u32,
         num_outputs: node.outputs.len() as u32,
         start,
-        merge_inputs: (data - back, back),
         edges: Box::default(),
         controls: Box::default(),
         constants: waits.constants.as_slice().into(),
@@ -413,7 +415,8 @@ fn connect(waits: &[Waits], nodes: &mut [PlanNode]) {
     let mut edges: Vec<Vec<Edge>> = nodes.iter().map(|_| Vec::new()).collect();
     let mut controls: Vec<Vec<Consumer>> = nodes.iter().map(|_| Vec::new()).collect();
     for (id, (planned, waits)) in (0..).zip(nodes.iter().zip(waits)) {
-        let to = Consumer { node: id, counter: planned.counter, arrival: arrival(planned) };
+        let is_costly = planned.node.op.is_costly;
+        let to = Consumer { node: id, counter: planned.counter, arrival: arrival(planned), is_costly };
         for (i, input) in &waits.data {
             let slot = planned.first_slot + i;
             edges[input.node.index()].push(Edge { output: input.index, slot, is_last: false, to });
@@ -434,7 +437,8 @@ fn connect(waits: &[Waits], nodes: &mut [PlanNode]) {
 /// What an arrival at a node does.
 fn arrival(node: &PlanNode) -> Arrival {
     match (&node.work, node.start) {
-        (Work::Merge, _) => Arrival::Merges,
+        (Work::Merge { .. }, 1) => Arrival::MergesAlone,
+        (Work::Merge { .. }, _) => Arrival::Merges,
         (Work::Exit | Work::NextIteration, 1) => Arrival::OnlyAlive,
         (_, 1) => Arrival::Only,
         _ => Arrival::Counts,

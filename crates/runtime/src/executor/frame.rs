@@ -5,22 +5,22 @@
 //! is ready or running; a frame is over when all values have entered and no iteration is left, and then its exits that
 //! never passed a value are dead.
 
-use super::compile::{Arrival, Consumer, Plan, PlanNode, Work};
+use super::compile::{Arrival, Consumer, Edge, Plan, PlanNode, Work};
+use super::counter::{Access, Counter};
 use super::slots::Slots;
 use super::step::{DEAD, Local, MERGE_DEAD_ONE, MERGE_LIVE, Step};
 use framework::Value;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use tensor::invalid;
 
 /// The values and counters of one iteration of a frame, or of everything outside of loops.
 pub(super) struct Iteration {
     pub(super) slots: Slots,
-    pub(super) counters: Box<[AtomicU32]>,
+    pub(super) counters: Box<[Counter]>,
     /// Counted only inside loops: nodes ready or running, and frames open inside.
-    outstanding: AtomicUsize,
+    outstanding: Counter,
     index: u64,
     frame: Option<Arc<Frame>>,
     children: Mutex<Vec<Arc<Frame>>>,
@@ -33,21 +33,14 @@ pub(super) struct Frame {
     id: u64,
     parent: Weak<Iteration>,
     state: Mutex<FrameState>,
-    /// Memory of iterations that are over, for the next ones.
-    spare: Mutex<Vec<Memory>>,
-}
-
-/// What an iteration keeps its values and counters in.
-#[derive(Default)]
-struct Memory {
-    slots: Slots,
-    counters: Box<[AtomicU32]>,
 }
 
 #[derive(Default)]
 struct FrameState {
     enters_left: u32,
     iterations: VecDeque<Arc<Iteration>>,
+    /// Iterations that are over, for the next ones to use again once nobody looks at them any more.
+    spare: VecDeque<Arc<Iteration>>,
     next_index: u64,
     /// Values for an iteration that may not start yet.
     deferred: Vec<(u32, Value)>,
@@ -60,27 +53,24 @@ struct FrameState {
 impl Iteration {
     pub(super) fn new(plan: &Plan, frame_number: u32, index: u64, frame: Option<Arc<Frame>>) -> Arc<Iteration> {
         let layout = &plan.frames[frame_number as usize];
-        let spare = frame.as_ref().and_then(|f| f.spare.lock().pop());
-        let memory = match spare {
-            Some(memory) => {
-                for (counter, &start) in memory.counters.iter().zip(&layout.counters) {
-                    counter.store(start, Ordering::Relaxed);
-                }
-                memory
-            }
-            None => Memory {
-                slots: Slots::new(layout.num_slots as usize),
-                counters: layout.counters.iter().map(|&c| AtomicU32::new(c)).collect(),
-            },
-        };
         Arc::new(Iteration {
-            slots: memory.slots,
-            counters: memory.counters,
-            outstanding: AtomicUsize::new(0),
+            slots: Slots::new(layout.num_slots as usize),
+            counters: layout.counters.iter().map(|&c| Counter::new(c)).collect(),
+            outstanding: Counter::default(),
             index,
             frame,
             children: Mutex::default(),
         })
+    }
+
+    /// Makes an iteration that is over into a later one.
+    fn restart(&mut self, counters: &[u32], index: u64) {
+        self.slots.clear();
+        for (counter, &start) in self.counters.iter_mut().zip(counters) {
+            counter.set(start);
+        }
+        self.outstanding.set(0);
+        self.index = index;
     }
 
     /// The frame's id and the iteration's number, as keys have them.
@@ -90,57 +80,47 @@ impl Iteration {
 
     /// An input arrives at a node that is not a merge; whether that makes it ready.
     #[inline]
-    pub(super) fn count_down(&self, at: Consumer, is_dead: bool) -> bool {
+    pub(super) fn count_down(&self, at: Consumer, is_dead: bool, access: Access) -> bool {
         let counter = &self.counters[at.counter as usize];
         if is_dead {
-            counter.fetch_or(DEAD, Ordering::Relaxed);
+            counter.or(DEAD, access);
         }
         match at.arrival {
             // Nobody else counts at a node with one input.
             Arrival::Only => true,
             Arrival::OnlyAlive => !is_dead,
-            Arrival::Counts | Arrival::Merges => counter.fetch_sub(1, Ordering::AcqRel) & !DEAD == 1,
+            Arrival::Counts | Arrival::Merges | Arrival::MergesAlone => counter.sub(1, access) & !DEAD == 1,
         }
     }
 
     /// A data input arrives at a merge: the first live one counts and is kept; the others are let go of.
-    pub(super) fn arrive_at_merge(&self, merge: &PlanNode, slot: u32, value: Value) -> bool {
-        let counter = &self.counters[merge.counter as usize];
+    pub(super) fn arrive_at_merge(&self, merge: &PlanNode, edge: &Edge, value: Value, access: Access) -> bool {
+        let counter = &self.counters[edge.to.counter as usize];
         if value.is_dead() {
-            let now = counter.fetch_add(MERGE_DEAD_ONE, Ordering::AcqRel) + MERGE_DEAD_ONE;
+            let now = counter.add(MERGE_DEAD_ONE, access) + MERGE_DEAD_ONE;
             return self.is_dead_merge(merge, now);
         }
-        if counter.fetch_or(MERGE_LIVE, Ordering::AcqRel) & MERGE_LIVE != 0 {
+        if counter.or(MERGE_LIVE, access) & MERGE_LIVE != 0 {
             return false;
         }
-        // SAFETY: only the one arrival that set MERGE_LIVE writes any slot of this node, and it counts down below.
-        unsafe { self.slots.put(slot, value) };
-        let now = counter.fetch_sub(1, Ordering::AcqRel) - 1;
-        now & (MERGE_DEAD_ONE - 1) == 0
+        // SAFETY: only the one arrival that set MERGE_LIVE writes any slot of this node, and it counts down below, or
+        // nobody counts.
+        unsafe { self.slots.put(edge.slot, value) };
+        edge.to.arrival == Arrival::MergesAlone || (counter.sub(1, access) - 1) & (MERGE_DEAD_ONE - 1) == 0
     }
 
-    pub(super) fn control_arrives_at_merge(&self, merge: &PlanNode) -> bool {
+    pub(super) fn control_arrives_at_merge(&self, merge: &PlanNode, access: Access) -> bool {
         let counter = &self.counters[merge.counter as usize];
-        let now = counter.fetch_sub(1, Ordering::AcqRel) - 1;
+        let now = counter.sub(1, access) - 1;
         now & (MERGE_DEAD_ONE - 1) == 0 || self.is_dead_merge(merge, now)
     }
 
     /// All controls came, and every data input that can come in this iteration is dead.
     fn is_dead_merge(&self, merge: &PlanNode, counter: u32) -> bool {
-        let (first, later) = merge.merge_inputs;
+        let Work::Merge { first, later } = merge.work else { return false };
         let expected = if self.index == 0 { first } else { later };
         let dead = (counter & !MERGE_LIVE) / MERGE_DEAD_ONE;
         counter & MERGE_LIVE == 0 && counter & (MERGE_DEAD_ONE - 1) == 1 && dead == expected
-    }
-}
-
-impl Drop for Iteration {
-    fn drop(&mut self) {
-        if let Some(frame) = &self.frame {
-            let (mut slots, counters) = (std::mem::take(&mut self.slots), std::mem::take(&mut self.counters));
-            slots.clear();
-            frame.spare.lock().push(Memory { slots, counters });
-        }
     }
 }
 
@@ -154,12 +134,19 @@ impl Frame {
 
 impl Step {
     /// A node of this iteration is done, and made `found` others in it ready.
-    pub(super) fn finish_in_place(self: &Arc<Step>, iteration: &Arc<Iteration>, found: usize, local: &mut Local) {
+    #[inline]
+    pub(super) fn finish_in_place(
+        self: &Arc<Step>,
+        iteration: &Arc<Iteration>,
+        found: u32,
+        access: Access,
+        local: &mut Local,
+    ) {
         if iteration.frame.is_none() || found == 1 {
             return;
         }
         if found > 1 {
-            iteration.outstanding.fetch_add(found - 1, Ordering::Relaxed);
+            iteration.outstanding.add(found - 1, access);
         } else {
             self.leave(iteration, local);
         }
@@ -168,7 +155,7 @@ impl Step {
     /// One node or inner frame of an iteration is over.
     fn leave(self: &Arc<Step>, iteration: &Arc<Iteration>, local: &mut Local) {
         if let Some(frame) = &iteration.frame
-            && iteration.outstanding.fetch_sub(1, Ordering::AcqRel) == 1
+            && iteration.outstanding.sub(1, self.access()) == 1
         {
             self.advance_frame(frame, local);
         }
@@ -183,15 +170,14 @@ impl Step {
         is_dead: bool,
         local: &mut Local,
     ) {
-        let mut found = std::mem::take(&mut local.found);
-        self.deliver(to, &self.plan.nodes[from as usize], outputs, is_dead, &mut found);
+        let (access, mut found) = (self.access(), 0);
+        self.deliver(to, &self.plan.nodes[from as usize], outputs, is_dead, access, |consumer| {
+            found += 1;
+            self.push_elsewhere(to, consumer, local);
+        });
         if to.frame.is_some() {
-            to.outstanding.fetch_add(found.len(), Ordering::Relaxed);
+            to.outstanding.add(found, access);
         }
-        for node in found.drain(..) {
-            self.push(to, false, node, local);
-        }
-        local.found = found;
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -239,17 +225,22 @@ impl Step {
             id: frame_id(parent_id, parent_index, &layout.name),
             parent: Arc::downgrade(parent),
             state: Mutex::new(FrameState { enters_left: layout.num_enters, ..FrameState::default() }),
-            spare: Mutex::default(),
         });
         self.new_iteration(&frame, &mut frame.state.lock());
-        parent.outstanding.fetch_add(1, Ordering::Relaxed);
+        parent.outstanding.add(1, self.access());
         self.frames.lock().push(frame.clone());
         children.push(frame.clone());
         frame
     }
 
     fn new_iteration(&self, frame: &Arc<Frame>, state: &mut FrameState) -> Arc<Iteration> {
-        let iteration = Iteration::new(&self.plan, frame.number, state.next_index, Some(frame.clone()));
+        let index = state.next_index;
+        let make = || Iteration::new(&self.plan, frame.number, index, Some(frame.clone()));
+        let mut iteration = state.spare.pop_front().unwrap_or_else(make);
+        match Arc::get_mut(&mut iteration) {
+            Some(unused) => unused.restart(&self.plan.frames[frame.number as usize].counters, index),
+            None => iteration = make(), // somebody still looks at it
+        }
         state.next_index += 1;
         state.iterations.push_back(iteration.clone());
         iteration
@@ -322,12 +313,12 @@ impl Step {
     fn advance_frame(self: &Arc<Step>, frame: &Arc<Frame>, local: &mut Local) {
         let mut state = frame.state.lock();
         while let Some(oldest) = state.iterations.front() {
-            let is_over =
-                oldest.outstanding.load(Ordering::Acquire) == 0 && (oldest.index > 0 || state.enters_left == 0);
+            let is_over = oldest.outstanding.get() == 0 && (oldest.index > 0 || state.enters_left == 0);
             if !is_over {
                 return;
             }
-            state.iterations.pop_front();
+            let over = state.iterations.pop_front();
+            state.spare.extend(over);
             if !state.deferred.is_empty() {
                 let next = self.start_iteration(frame, &mut state, local);
                 for (node, value) in std::mem::take(&mut state.deferred) {
@@ -339,8 +330,10 @@ impl Step {
             return;
         }
         let exited = std::mem::take(&mut state.exited);
+        let spare = std::mem::take(&mut state.spare);
         state.enters_left = u32::MAX; // closed: whoever comes to the same conclusion later stops above
         drop(state);
+        drop(spare);
         self.close_frame(frame, &exited, local);
     }
 

@@ -6,6 +6,7 @@
 //! adds loops.
 
 mod compile;
+mod counter;
 mod frame;
 mod slots;
 mod step;

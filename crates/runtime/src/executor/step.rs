@@ -3,7 +3,8 @@
 //! A thread that works on a step holds a token, and so does each node that waits; the step is over when the last
 //! token is given back. Nothing else counts nodes outside of loops.
 
-use super::compile::{Arrival, Plan, PlanNode, Reading, Work};
+use super::compile::{Arrival, Consumer, Plan, PlanNode, Reading, Work};
+use super::counter::Access;
 use super::frame::{Frame, Iteration};
 use super::watch::Watcher;
 use framework::step::NodeTimes;
@@ -131,8 +132,6 @@ pub(super) struct Local {
     /// Whether the node that ran last was one of these.
     ran_costly: bool,
     outputs: Vec<Value>,
-    /// Scratch for [`Step::deliver`].
-    pub(super) found: Vec<u32>,
 }
 
 impl Step {
@@ -151,7 +150,11 @@ impl Step {
             frames: Mutex::default(),
         });
         for &node in step.plan.roots.iter().rev() {
-            step.push(&root, true, node, &mut local);
+            if step.plan.nodes[node as usize].node.op.is_costly {
+                local.costly.push((root.clone(), node));
+            } else {
+                local.ready.push(node);
+            }
         }
         step.work_for_a_while(root, local);
         step
@@ -277,7 +280,7 @@ impl Step {
 
     fn run_node(self: &Arc<Step>, iteration: &Arc<Iteration>, index: u32, local: &mut Local) {
         let node = &self.plan.nodes[index as usize];
-        let counter = iteration.counters[node.counter as usize].load(Ordering::Relaxed);
+        let counter = iteration.counters[node.counter as usize].get();
         // SAFETY: the node's counter has reached zero (or it has one input, or none), and each ready node is popped
         // by one thread, once.
         let inputs = unsafe { iteration.slots.inputs(node.first_slot, node.num_inputs) };
@@ -322,7 +325,7 @@ impl Step {
                     }
                 }
             }
-            Work::Merge => {
+            Work::Merge { .. } => {
                 let alive = inputs.iter().position(|v| !matches!(v, Value::Empty)).unwrap_or_default();
                 let value = std::mem::take(&mut inputs[alive]);
                 let wants_index = node.edges.last().is_some_and(|e| e.output == 1);
@@ -422,37 +425,45 @@ impl Step {
             }
             Work::Exit => self.exit(iteration, index, outputs, is_dead, local),
             Work::NextIteration => self.next_iteration(iteration, index, outputs, is_dead, local),
-            Work::Kernel(_) | Work::Constant(_) | Work::Switch | Work::Merge => {
-                let mut found = std::mem::take(&mut local.found);
-                self.deliver(iteration, node, outputs, is_dead, &mut found);
-                self.finish_in_place(iteration, found.len(), local);
-                for node in found.drain(..) {
-                    self.push(iteration, true, node, local);
-                }
-                local.found = found;
+            Work::Kernel(_) | Work::Constant(_) | Work::Switch | Work::Merge { .. } => {
+                let access = self.access();
+                let mut found = 0;
+                self.deliver(iteration, node, outputs, is_dead, access, |consumer| {
+                    found += 1;
+                    if consumer.is_costly {
+                        local.costly.push((iteration.clone(), consumer.node));
+                    } else {
+                        local.ready.push(consumer.node);
+                    }
+                });
+                self.finish_in_place(iteration, found, access, local);
             }
         }
     }
 
-    /// Adds a ready node to what this thread has before it.
-    pub(super) fn push(&self, iteration: &Arc<Iteration>, is_current: bool, node: u32, local: &mut Local) {
-        if self.plan.nodes[node as usize].is_costly {
-            local.costly.push((iteration.clone(), node));
-        } else if is_current {
-            local.ready.push(node);
-        } else {
-            local.others.push((iteration.clone(), node));
-        }
+    /// Adds a ready node of an iteration other than the current one to what this thread has before it.
+    pub(super) fn push_elsewhere(&self, iteration: &Arc<Iteration>, consumer: Consumer, local: &mut Local) {
+        let list = if consumer.is_costly { &mut local.costly } else { &mut local.others };
+        list.push((iteration.clone(), consumer.node));
     }
 
-    /// Gives a node's outputs to their consumers in an iteration; those that become ready are added to `ready`.
+    /// Whether others may work on the step at this moment. The calling thread holds a token.
+    #[inline]
+    pub(super) fn access(&self) -> Access {
+        // Acquire: whoever gave a token back counted before, and was the last to do so.
+        if self.tokens.load(Ordering::Acquire) == 1 { Access::Alone } else { Access::Shared }
+    }
+
+    /// Gives a node's outputs to their consumers in an iteration; `ready` is told of those that become ready.
+    #[inline]
     pub(super) fn deliver(
         &self,
         to: &Iteration,
         from: &PlanNode,
         outputs: &mut [Value],
         is_dead: bool,
-        ready: &mut Vec<u32>,
+        access: Access,
+        mut ready: impl FnMut(Consumer),
     ) {
         for edge in &from.edges {
             let value = match outputs.get_mut(edge.output as usize) {
@@ -461,28 +472,31 @@ impl Step {
                 Some(value) => value.clone(),
                 None => Value::Dead,
             };
-            let is_ready = if edge.to.arrival == Arrival::Merges {
-                to.arrive_at_merge(&self.plan.nodes[edge.to.node as usize], edge.slot, value)
-            } else {
-                let is_dead = value.is_dead();
-                // SAFETY: this edge is the slot's only producer, each node runs once in an iteration, and the consumer
-                // is counted down only below.
-                unsafe { to.slots.put(edge.slot, value) };
-                to.count_down(edge.to, is_dead)
+            let is_ready = match edge.to.arrival {
+                Arrival::Merges | Arrival::MergesAlone => {
+                    to.arrive_at_merge(&self.plan.nodes[edge.to.node as usize], edge, value, access)
+                }
+                Arrival::Only | Arrival::OnlyAlive | Arrival::Counts => {
+                    let is_dead = value.is_dead();
+                    // SAFETY: this edge is the slot's only producer, each node runs once in an iteration, and the
+                    // consumer is counted down only below.
+                    unsafe { to.slots.put(edge.slot, value) };
+                    to.count_down(edge.to, is_dead, access)
+                }
             };
             if is_ready {
-                ready.push(edge.to.node);
+                ready(edge.to);
             }
         }
         // The node itself is dead if it did not run; its control edges say so.
         for &consumer in &from.controls {
             let is_ready = if consumer.arrival == Arrival::Merges {
-                to.control_arrives_at_merge(&self.plan.nodes[consumer.node as usize])
+                to.control_arrives_at_merge(&self.plan.nodes[consumer.node as usize], access)
             } else {
-                to.count_down(consumer, is_dead)
+                to.count_down(consumer, is_dead, access)
             };
             if is_ready {
-                ready.push(consumer.node);
+                ready(consumer);
             }
         }
     }
