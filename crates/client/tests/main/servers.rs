@@ -137,3 +137,44 @@ fn a_server_told_to_stop_ends_its_join() {
     joined.join().unwrap().unwrap();
     assert!(inspect::status(&target, Duration::from_secs(1)).is_err());
 }
+
+#[test]
+fn tasks_and_clients_may_start_in_any_order() {
+    for seed in 0..200u64 {
+        let addresses = free_addresses(4);
+        let spec = ClusterSpec::new().job("ps", &addresses[..2]).job("worker", &addresses[2..]);
+        let target = format!("grpc://{}", addresses[2].replace("127.0.0.1", "localhost"));
+        let client = move || {
+            let g = Graph::new();
+            let parts =
+                ["/job:ps/task:0", "/job:ps/task:1", "/job:worker/task:1"].map(|d| g.device(d, || g.constant(1.0f32)));
+            let sum = parts.into_iter().reduce(|a, b| &a + &b).expect("there are three");
+            let session = Session::connect(&target, &g)?;
+            session.run(&sum)?.item::<f32>()
+        };
+        // The client comes as the fifth, the first, or in between.
+        let mut order = vec![Some(("ps", 0)), Some(("ps", 1)), Some(("worker", 0)), Some(("worker", 1)), None];
+        shuffle(&mut order, seed);
+        let (mut servers, mut client, mut waiting) = (Vec::new(), Some(client), None);
+        for next in order {
+            match next {
+                Some((job, index)) => servers.push(start_at(&spec, job, index)),
+                None => waiting = client.take().map(std::thread::spawn),
+            }
+        }
+        assert_eq!(waiting.unwrap().join().unwrap().unwrap(), 3.0, "seed {seed}");
+    }
+}
+
+/// A server on an address that was free a moment ago.
+fn start_at(spec: &ClusterSpec, job: &str, index: u32) -> Server {
+    Server::builder(spec, job, index).threads(1).start().unwrap()
+}
+
+fn shuffle<T>(list: &mut [T], seed: u64) {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for i in (1..list.len()).rev() {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        list.swap(i, (state >> 33) as usize % (i + 1));
+    }
+}
