@@ -13,6 +13,7 @@ pub mod io;
 pub mod lookup;
 pub mod math;
 pub mod nn;
+mod pace;
 pub mod random;
 pub mod send_recv;
 pub mod sparse;

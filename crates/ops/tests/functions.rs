@@ -44,11 +44,15 @@ fn function(name: &str, body: proto::NodeDef, result: (DType, &str)) -> proto::F
 
 /// Fetches `y` from a graph of one call.
 fn run(call: proto::NodeDef, functions: Vec<proto::FunctionDef>, timeout_in_ms: i64) -> Error {
-    let cluster = LocalCluster::new("localhost", 2, registry(), Arc::new(SystemEnv::default()));
     let value = Attr::Tensor(Tensor::scalar(1.0f32));
     let x = node("x", "Const", &[], &[("value", value), ("dtype", Attr::Type(DType::F32))]);
+    run_graph(vec![x, call], functions, timeout_in_ms)
+}
+
+fn run_graph(nodes: Vec<proto::NodeDef>, functions: Vec<proto::FunctionDef>, timeout_in_ms: i64) -> Error {
+    let cluster = LocalCluster::new("localhost", 2, registry(), Arc::new(SystemEnv::default()));
     let library = proto::FunctionDefLibrary { function: functions, ..Default::default() };
-    let graph = proto::GraphDef { node: vec![x, call], library: Some(library), ..Default::default() };
+    let graph = proto::GraphDef { node: nodes, library: Some(library), ..Default::default() };
     let request = proto::CreateSessionRequest { graph_def: Some(graph), ..Default::default() };
     let deadline = Some(Instant::now() + Duration::from_secs(60));
     let master = cluster.master();
@@ -66,6 +70,30 @@ fn a_function_that_calls_itself_for_ever_is_an_error() {
     };
     let error = run(call("y"), vec![function("again", call("inner"), (DType::F32, "inner:output:0"))], 0);
     assert_eq!(error.code, Code::ResourceExhausted, "{error}");
+}
+
+/// Skips more elements than anybody can wait for.
+#[test]
+fn a_dataset_without_end_ends_at_the_deadline() {
+    let number = |name: &str, value: i64| {
+        let value = Attr::Tensor(Tensor::scalar(value));
+        node(name, "Const", &[], &[("value", value), ("dtype", Attr::Type(DType::I64))])
+    };
+    let types = || ("output_types", Attr::Types(vec![DType::I64]));
+    let shapes = || ("output_shapes", Attr::Shapes(vec![tensor::PartialShape::scalar()]));
+    let iterator = [types(), shapes(), ("shared_name", "".into()), ("container", "".into())];
+    let nodes = vec![
+        number("start", 0),
+        number("stop", i64::MAX),
+        number("one", 1),
+        node("range", "RangeDataset", &["start", "stop", "one"], &[types(), shapes()]),
+        node("skip", "SkipDataset", &["range", "stop"], &[types(), shapes()]),
+        node("iterator", "IteratorV2", &[], &iterator),
+        node("made", "MakeIterator", &["skip", "iterator"], &[]),
+        node("y", "IteratorGetNext", &["iterator", "^made"], &[types(), shapes()]),
+    ];
+    let error = run_graph(nodes, Vec::new(), 200);
+    assert_eq!(error.code, Code::DeadlineExceeded, "{error}");
 }
 
 #[test]

@@ -28,9 +28,9 @@ macro_rules! files {
     };
 }
 files! {
-    accumulators array candidate_sampling cast control_flow conv dataset conv_dilated lookup math_binary math_unary matmul nn parse_example
-    pool queues random reductions resource_moves segments sparse state strided_slice strings_io summaries tensor_arrays
-    functions functional fused lists scans stateless_random training_dense training_sparse variant_moves
+    accumulators array bits candidate_sampling cast control_flow conv dataset conv_dilated lookup math_binary math_unary matmul nn parse_example
+    pool queues random reductions resource_moves segments sparse state strided_slice strings_io summaries tensor_arrays texts
+    functions functional fused lists scans scatter_nd stateless_random training_dense training_sparse variant_moves
 }
 
 /// Ops whose floats must come out as they went in.

@@ -97,7 +97,11 @@ enum BadIndices {
 
 impl BadIndices {
     fn of(b: &KernelBuild<'_>) -> Result<BadIndices> {
-        match b.attr::<String>("bad_indices_policy")?.as_str() {
+        BadIndices::parse(&b.attr::<String>("bad_indices_policy")?)
+    }
+
+    fn parse(policy: &str) -> Result<BadIndices> {
+        match policy {
             "" | "DEFAULT" | "ERROR" => Ok(BadIndices::Fail),
             "IGNORE" => Ok(BadIndices::Ignore),
             other => Err(invalid!("bad_indices_policy must be '', DEFAULT, ERROR or IGNORE, found '{other}'")),
@@ -221,6 +225,19 @@ fn scatter_kernel(b: &KernelBuild<'_>) -> Result<BuiltKernel> {
         DType::String => Ok(BuiltKernel::new(ScatterStrings(policy))),
         _ => numbers_by(b, "T", ScatterNd(policy)),
     }
+}
+
+/// For updates of a tensor of shape `result`: the length of a slice, and which slice each row of updates belongs to.
+pub(crate) fn scatter_places(
+    by: &Tensor,
+    updates: &Shape,
+    result: &Shape,
+    policy: &str,
+) -> Result<(usize, Vec<Option<usize>>)> {
+    let depth = check_scatter(by.shape(), updates, result)?;
+    let vectors = if by.shape().rank() > 1 { by.clone() } else { by.clone().reshaped([by.num_elements(), 1])? };
+    let slices = slices_named(&vectors, result.dims(), depth, BadIndices::parse(policy)?)?;
+    Ok((result.dims()[depth..].iter().product(), slices))
 }
 
 /// The result's shape, the length of a slice, and which slice each row of updates belongs to.

@@ -1,9 +1,9 @@
 //! `Identity` and its kin: the same value under another name, with or without a gradient.
 
 use framework::gradient::{by_rows, dense};
-use framework::kernel::function;
+use framework::kernel::{function, kernel};
 use framework::shapes::unchanged;
-use framework::{GradValue, KernelContext, Op, Output, Scope};
+use framework::{GradValue, Kernel, KernelBuild, KernelContext, Op, Output, Scope};
 use tensor::{PartialShape, Result, invalid};
 
 pub fn ops() -> Vec<Op> {
@@ -14,6 +14,15 @@ pub fn ops() -> Vec<Op> {
             .gradient(|_, g| dense([g.dy[0]]))
             .row_gradient(by_rows),
         same("Snapshot").gradient(|_, g| dense([g.dy[0]])).row_gradient(by_rows),
+        same("EnsureShape")
+            .attr("shape: shape")
+            .shape(|c| {
+                let wanted: PartialShape = c.attr("shape")?;
+                let merged = c.input(0).merge(&wanted);
+                Ok(vec![merged.map_err(|_| not_of(c.input(0), &wanted))?])
+            })
+            .gradient(|_, g| dense([g.dy[0]]))
+            .kernel(kernel(|b: &KernelBuild<'_>| Ok(EnsureShape(b.attr("shape")?)))),
         Op::new("RefIdentity")
             .input("input: Ref(T)")
             .output("output: Ref(T)")
@@ -52,6 +61,21 @@ pub fn identity(s: &Scope, x: Output) -> Result<Output> {
 /// The same value; gradients end here.
 pub fn stop_gradient(s: &Scope, x: Output) -> Result<Output> {
     s.op("StopGradient", &[x])
+}
+
+fn not_of(found: impl std::fmt::Display, wanted: &PartialShape) -> tensor::Error {
+    invalid!("Shape of tensor {found} is not compatible with expected shape {wanted}.")
+}
+
+struct EnsureShape(PartialShape);
+
+impl Kernel for EnsureShape {
+    fn compute(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+        if !self.0.accepts(ctx.input(0).shape()) {
+            return Err(not_of(ctx.input(0).shape(), &self.0));
+        }
+        pass_on(ctx)
+    }
 }
 
 fn same(name: &str) -> Op {

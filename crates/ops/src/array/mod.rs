@@ -1,5 +1,6 @@
 //! Ops that make, measure, cut and move tensors without computing on their elements.
 
+mod band_part;
 mod broadcast_to;
 mod concat;
 mod constant;
@@ -17,6 +18,8 @@ mod pad;
 mod placeholder;
 mod reshape;
 mod reverse;
+mod roll;
+mod serialize;
 mod shape;
 mod slice;
 mod split;
@@ -35,6 +38,7 @@ pub use dynamic_partition::dynamic_partition;
 pub use dynamic_stitch::dynamic_stitch;
 pub use fill::{fill, ones_like, zeros_like};
 pub use gather::gather;
+pub(crate) use gather_nd::scatter_places;
 pub use gather_nd::{gather_nd, scatter_nd};
 pub use identity::{identity, stop_gradient};
 pub use non_zero::non_zero;
@@ -60,6 +64,7 @@ use tensor::{DType, Result, Shape, Tensor, exhausted, invalid};
 /// All ops of the family.
 pub fn ops() -> Vec<Op> {
     [
+        band_part::ops(),
         broadcast_to::ops(),
         concat::ops(),
         constant::ops(),
@@ -77,6 +82,8 @@ pub fn ops() -> Vec<Op> {
         placeholder::ops(),
         reshape::ops(),
         reverse::ops(),
+        roll::ops(),
+        serialize::ops(),
         shape::ops(),
         slice::ops(),
         split::ops(),

@@ -1,4 +1,4 @@
-//! `Unique`: the different elements of a vector, in the order they first occur.
+//! `Unique` and `UniqueWithCounts`: the different elements of a vector, in the order they first occur.
 
 use super::{build, index_tensor};
 use framework::kernel::KernelContext;
@@ -18,6 +18,15 @@ pub fn ops() -> Vec<Op> {
             .attr("T: type")
             .attr("out_idx: indextype = int32")
             .shape(|c| Ok(vec![PartialShape::of_rank(1), c.require_rank(0, 1)?]))
+            .kernel(Arc::new(unique_kernel)),
+        Op::new("UniqueWithCounts")
+            .input("x: T")
+            .output("y: T")
+            .output("idx: out_idx")
+            .output("count: out_idx")
+            .attr("T: type")
+            .attr("out_idx: indextype = int32")
+            .shape(|c| Ok(vec![PartialShape::of_rank(1), c.require_rank(0, 1)?, PartialShape::of_rank(1)]))
             .kernel(Arc::new(unique_kernel)),
     ]
 }
@@ -61,6 +70,11 @@ impl MoveKernel for Unique {
             }
             Ok(())
         })?;
+        if ctx.num_outputs() == 3 {
+            let mut counts = vec![0i64; firsts.len()];
+            ids.iter().for_each(|&id| counts[id as usize] += 1);
+            ctx.set_output(2, index_tensor(self.index_type, [counts.len()], &counts)?)?;
+        }
         let ids = index_tensor(self.index_type, [ids.len()], &ids)?;
         ctx.set_output(0, y)?;
         ctx.set_output(1, ids)

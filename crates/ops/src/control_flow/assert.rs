@@ -51,7 +51,7 @@ impl Kernel for Assert {
 }
 
 /// The first `limit` elements, with brackets around all dimensions but the first.
-fn summary(tensor: &Tensor, limit: usize) -> String {
+pub(super) fn summary(tensor: &Tensor, limit: usize) -> String {
     let mut text = String::new();
     if tensor.num_elements() > 0 {
         write_dims(&mut text, tensor, tensor.dims(), true, limit, &mut 0);

@@ -4,6 +4,7 @@ mod assert;
 mod branch;
 mod loops;
 mod no_op;
+mod print;
 
 pub use assert::assert;
 pub use branch::{merge, switch};
@@ -13,5 +14,5 @@ use framework::Op;
 
 /// All ops of the family.
 pub fn ops() -> Vec<Op> {
-    [assert::ops(), branch::ops(), loops::ops(), no_op::ops()].concat()
+    [assert::ops(), branch::ops(), loops::ops(), no_op::ops(), print::ops()].concat()
 }

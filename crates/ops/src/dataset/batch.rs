@@ -3,6 +3,7 @@
 use super::sources::row;
 use super::{Dataset, Element, Elements, Next, Shared, input, number, output, scalar_shape};
 use crate::data_flow::rows;
+use crate::pace::Pace;
 use framework::kernel::function;
 use framework::{KernelContext, Op, StepContext};
 use tensor::{Result, Tensor, invalid};
@@ -73,7 +74,9 @@ pub(super) async fn gather(
 ) -> Result<Option<Vec<Element>>> {
     let Some(elements) = input else { return Ok(None) };
     let mut gathered = Vec::new();
+    let mut pace = Pace::new();
     while gathered.len() < size {
+        pace.turn(step).await?;
         match elements.next(step).await? {
             Some(element) => gathered.push(element),
             None => {
@@ -157,7 +160,9 @@ struct UnbatchPass {
 impl Elements for UnbatchPass {
     fn next<'a>(&'a mut self, step: &'a StepContext) -> Next<'a> {
         Box::pin(async move {
+            let mut pace = Pace::new();
             while self.at >= self.rows {
+                pace.turn(step).await?;
                 let Some(batch) = self.input.next(step).await? else { return Ok(None) };
                 let mut rows = batch.iter().map(|c| c.dims().first().copied());
                 let first = rows.next().flatten();

@@ -5,6 +5,7 @@
 
 use super::batch::{gather, size_and_rest, stack};
 use super::{Dataset, Element, Elements, Next, Shared, input, number, output, scalar_shape, unwrap};
+use crate::pace::Pace;
 use framework::kernel::{async_kernel, kernel};
 use framework::{
     AsyncContext, AsyncKernel, BoxFuture, Function, Kernel, KernelBuild, KernelContext, Op, Outputs, StepContext, Value,
@@ -295,7 +296,9 @@ impl Elements for FilterPass {
     fn next<'a>(&'a mut self, step: &'a StepContext) -> Next<'a> {
         Box::pin(async move {
             let Some(input) = &mut self.input else { return Ok(None) };
+            let mut pace = Pace::new();
             while let Some(element) = input.next(step).await? {
+                pace.turn(step).await?;
                 if self.call.holds(step, &element).await? {
                     return Ok(Some(element));
                 }
@@ -358,7 +361,9 @@ impl InterleavePass {
 impl Elements for InterleavePass {
     fn next<'a>(&'a mut self, step: &'a StepContext) -> Next<'a> {
         Box::pin(async move {
+            let mut pace = Pace::new();
             while self.input.is_some() || self.open.iter().any(Option::is_some) {
+                pace.turn(step).await?;
                 if let Some(current) = &mut self.open[self.at] {
                     if let Some(element) = current.next(step).await? {
                         self.taken += 1;
@@ -444,7 +449,9 @@ struct IgnoreErrorsPass(Box<dyn Elements>);
 impl Elements for IgnoreErrorsPass {
     fn next<'a>(&'a mut self, step: &'a StepContext) -> Next<'a> {
         Box::pin(async move {
+            let mut pace = Pace::new();
             loop {
+                pace.turn(step).await?;
                 match self.0.next(step).await {
                     Err(e) if e.code != Code::Cancelled && !step.is_ended() => {}
                     other => return other,
@@ -476,7 +483,9 @@ impl AsyncKernel for Reduce {
             let mut state = values.split_off(1);
             let call = Call { function, captured, keeps_count: false };
             let mut elements = unwrap(&values[0])?.iterate()?;
+            let mut pace = Pace::new();
             while let Some(element) = elements.next(&ctx.step).await? {
+                pace.turn(&ctx.step).await?;
                 let arguments = state.iter().cloned().chain(element).collect();
                 state = call.call(&ctx.step, arguments).await?;
             }

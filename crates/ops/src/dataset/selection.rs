@@ -2,6 +2,7 @@
 //! `ConcatenateDataset`, `ZipDataset`.
 
 use super::{Dataset, Elements, Next, Shared, input, number, output, scalar_shape};
+use crate::pace::Pace;
 use framework::kernel::{function, kernel};
 use framework::{Kernel, KernelContext, Op, StepContext};
 use tensor::{Result, invalid};
@@ -70,7 +71,9 @@ struct RepeatPass {
 impl Elements for RepeatPass {
     fn next<'a>(&'a mut self, step: &'a StepContext) -> Next<'a> {
         Box::pin(async move {
+            let mut pace = Pace::new();
             while self.left != 0 {
+                pace.turn(step).await?;
                 let current = match &mut self.current {
                     Some(current) => current,
                     none => {
@@ -116,7 +119,9 @@ impl Elements for SkipPass {
     fn next<'a>(&'a mut self, step: &'a StepContext) -> Next<'a> {
         Box::pin(async move {
             let Some(input) = &mut self.input else { return Ok(None) };
+            let mut pace = Pace::new();
             while self.left > 0 {
+                pace.turn(step).await?;
                 if input.next(step).await?.is_none() {
                     self.input = None;
                     return Ok(None);
@@ -207,7 +212,9 @@ struct ShardPass {
 impl Elements for ShardPass {
     fn next<'a>(&'a mut self, step: &'a StepContext) -> Next<'a> {
         Box::pin(async move {
+            let mut pace = Pace::new();
             for _ in 0..self.before {
+                pace.turn(step).await?;
                 if self.input.next(step).await?.is_none() {
                     return self.end();
                 }

@@ -1,6 +1,7 @@
 //! `ShuffleDataset` and its kin: elements in another order; for given seeds, in TensorFlow's.
 
 use super::{Dataset, Element, Elements, Next, Shared, input, number, output, scalar_shape};
+use crate::pace::Pace;
 use framework::kernel::kernel;
 use framework::{Env, Kernel, KernelBuild, KernelContext, Op, StepContext};
 use linalg::random::{Philox, Words};
@@ -143,7 +144,9 @@ struct Pass {
 
 impl Pass {
     async fn fill(&mut self, step: &StepContext) -> Result<()> {
+        let mut pace = Pace::new();
         while self.held < self.size {
+            pace.turn(step).await?;
             let current = match &mut self.current {
                 Some(current) => current,
                 None if self.passes_left == 0 => return Ok(()),

@@ -1,11 +1,10 @@
 //! `While`: a function called again and again, as long as another says so.
 
 use super::branch::{declared, is_true};
+use crate::pace::Pace;
 use framework::kernel::async_kernel;
 use framework::{AsyncContext, AsyncKernel, BoxFuture, Function, KernelBuild, Op, Outputs, Value};
 use std::sync::Arc;
-use std::task::Poll;
-use std::time::{Duration, Instant};
 use tensor::{Result, Tensor, invalid};
 
 /// The ops of this file.
@@ -37,12 +36,10 @@ impl While {
     }
 
     async fn run(self, ctx: AsyncContext) -> Result<Outputs> {
-        /// How long it may go on before it looks up: whoever polls may have a deadline.
-        const POLL_MAX: Duration = Duration::from_millis(10);
         let step = ctx.step;
         let mut values: Vec<Tensor> = ctx.inputs.iter().map(Value::tensor).collect::<Result<_>>()?;
         drop(ctx.inputs);
-        let mut start = Instant::now();
+        let mut pace = Pace::new();
         loop {
             let goes_on = self.condition.call(&step, values.clone()).await?;
             let [goes_on] = goes_on.as_slice() else {
@@ -52,10 +49,7 @@ impl While {
                 return Ok(values.into_iter().map(Value::Tensor).collect());
             }
             values = self.body.call(&step, values).await?;
-            if start.elapsed() >= POLL_MAX {
-                look_up().await;
-                start = Instant::now();
-            }
+            pace.turn(&step).await?;
         }
     }
 }
@@ -64,17 +58,4 @@ impl AsyncKernel for While {
     fn compute(&self, ctx: AsyncContext) -> BoxFuture<Result<Outputs>> {
         Box::pin(self.clone().run(ctx))
     }
-}
-
-/// Lets whoever polls do something else, and goes on at once.
-async fn look_up() {
-    let mut is_first = true;
-    std::future::poll_fn(|cx| {
-        if std::mem::take(&mut is_first) {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        Poll::Ready(())
-    })
-    .await
 }

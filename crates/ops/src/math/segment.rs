@@ -43,14 +43,14 @@ pub fn unsorted_segment_sum(s: &Scope, data: Output, ids: Output, count: Output)
     s.op("UnsortedSegmentSum", &[data, ids, count])
 }
 
-fn shape(c: &InferenceContext<'_>) -> Result<Vec<PartialShape>> {
+pub(super) fn shape(c: &InferenceContext<'_>) -> Result<Vec<PartialShape>> {
     c.require_rank(1, 1)?;
     c.input(0).with_rank_at_least(1)?;
     let Some(dims) = c.input(0).dims() else { return Ok(vec![PartialShape::unknown()]) };
     Ok(vec![PartialShape::new([None].into_iter().chain(dims[1..].iter().copied()))])
 }
 
-fn unsorted_shape(c: &InferenceContext<'_>) -> Result<Vec<PartialShape>> {
+pub(super) fn unsorted_shape(c: &InferenceContext<'_>) -> Result<Vec<PartialShape>> {
     c.require_scalar(2)?;
     let count = match c.input_i64(2) {
         Some(count) => Some(usize::try_from(count).map_err(|_| invalid!("num_segments must be >= 0, found {count}"))?),

@@ -9,6 +9,8 @@ mod count_up_to;
 mod gather;
 mod resource_variable;
 mod scatter;
+mod scatter_nd;
+mod session_tensor;
 mod variable;
 
 pub use assign::{assign, assign_add, assign_add_variable, assign_sub, assign_sub_variable, assign_variable};
@@ -23,8 +25,17 @@ use tensor::{DType, PartialShape, ResourceHandle, Result, Shape, Tensor, invalid
 
 /// All ops of the family.
 pub fn ops() -> Vec<Op> {
-    [variable::ops(), resource_variable::ops(), assign::ops(), count_up_to::ops(), gather::ops(), scatter::ops()]
-        .concat()
+    [
+        variable::ops(),
+        resource_variable::ops(),
+        assign::ops(),
+        count_up_to::ops(),
+        gather::ops(),
+        scatter::ops(),
+        scatter_nd::ops(),
+        session_tensor::ops(),
+    ]
+    .concat()
 }
 
 /// The declared shape of the variable that an input refers to or names; unknown if the handle comes from afar.

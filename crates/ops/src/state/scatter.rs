@@ -2,10 +2,13 @@
 
 use super::variable::same_reference;
 use super::{existing_variable, index_error, variable_shape};
-use framework::typed::{MoveKernel, NumberKernel, moves, numbers};
-use framework::{InferenceContext, Int, Item, KernelContext, NodeId, Number, Op, Output, Scope, Value};
+use framework::typed::{MoveKernel, NumberKernel, RealKernel, moves, numbers, reals};
+use framework::{InferenceContext, Int, Item, KernelContext, NodeId, Number, Op, Output, Real, Scope, Value};
 use linalg::parallel::Pool;
 use tensor::{DType, PartialShape, Result, Tensor, invalid};
+
+/// The types that can be compared in place.
+const EXTREMES: &str = "T: {half, bfloat16, float, double, int32, int64}";
 
 pub fn ops() -> Vec<Op> {
     let reference = |name: &str, types: &str, use_locking: bool| {
@@ -33,6 +36,14 @@ pub fn ops() -> Vec<Op> {
         reference("ScatterAdd", "T: numbertype", false).not_differentiable().kernel(numbers(|_| Ok(Fold::Add))),
         reference("ScatterSub", "T: numbertype", false).not_differentiable().kernel(numbers(|_| Ok(Fold::Sub))),
         reference("ScatterUpdate", "T: type", true).kernel(moves(|_| Ok(Put))),
+        reference("ScatterMul", "T: numbertype", false).not_differentiable().kernel(numbers(|_| Ok(Fold::Mul))),
+        reference("ScatterDiv", "T: numbertype", false).not_differentiable().kernel(numbers(|_| Ok(Fold::Div))),
+        reference("ScatterMin", EXTREMES, false).kernel(reals(|_| Ok(Extreme::Min))),
+        reference("ScatterMax", EXTREMES, false).kernel(reals(|_| Ok(Extreme::Max))),
+        resource("ResourceScatterMul", "dtype: numbertype").kernel(numbers(|_| Ok(Fold::Mul))),
+        resource("ResourceScatterDiv", "dtype: numbertype").kernel(numbers(|_| Ok(Fold::Div))),
+        resource("ResourceScatterMin", "dtype: numbertype").kernel(reals(|_| Ok(Extreme::Min))),
+        resource("ResourceScatterMax", "dtype: numbertype").kernel(reals(|_| Ok(Extreme::Max))),
         resource("ResourceScatterAdd", "dtype: numbertype").kernel(numbers(|_| Ok(Fold::Add))),
         resource("ResourceScatterSub", "dtype: numbertype").kernel(numbers(|_| Ok(Fold::Sub))),
         resource("ResourceScatterUpdate", "dtype: type").kernel(moves(|_| Ok(Put))),
@@ -76,6 +87,8 @@ fn shape(c: &InferenceContext<'_>) -> Result<Vec<PartialShape>> {
 enum Fold {
     Add,
     Sub,
+    Mul,
+    Div,
 }
 
 impl NumberKernel for Fold {
@@ -86,7 +99,27 @@ impl NumberKernel for Fold {
             match self {
                 Fold::Add => scatter(pool, table, size, indices, updates, |to: &mut T, from: &T| *to = to.add(*from)),
                 Fold::Sub => scatter(pool, table, size, indices, updates, |to: &mut T, from: &T| *to = to.sub(*from)),
+                Fold::Mul => scatter(pool, table, size, indices, updates, |to: &mut T, from: &T| *to = to.mul(*from)),
+                Fold::Div => scatter(pool, table, size, indices, updates, |to: &mut T, from: &T| *to = to.div(*from)),
             }
+        })
+    }
+}
+
+/// Which of two elements stays.
+#[derive(Clone, Copy)]
+enum Extreme {
+    Min,
+    Max,
+}
+
+impl RealKernel for Extreme {
+    fn compute<T: Real>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+        let fold = if matches!(self, Extreme::Min) { T::min } else { T::max };
+        update(ctx, |pool, params, indices, updates| {
+            let size = table_size(params);
+            let (table, updates) = (params.as_mut_slice::<T>()?, updates.as_slice::<T>()?);
+            scatter(pool, table, size, indices, updates, |to: &mut T, from: &T| *to = fold(*to, *from))
         })
     }
 }

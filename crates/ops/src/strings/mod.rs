@@ -1,12 +1,19 @@
 //! Ops on strings: join, match, hash, decode.
 
+mod base64;
+mod change;
 mod decode_raw;
 mod fingerprint;
 mod hash_bucket;
 mod join;
 mod length;
 mod parse_example;
+mod reduce_join;
 mod regex_match;
+mod regex_replace;
+mod split;
+mod substr;
+mod to_number;
 
 use framework::Op;
 
@@ -15,6 +22,20 @@ pub use join::string_join;
 
 /// All ops of the family.
 pub fn ops() -> Vec<Op> {
-    [join::ops(), length::ops(), regex_match::ops(), hash_bucket::ops(), decode_raw::ops(), parse_example::ops()]
-        .concat()
+    [
+        base64::ops(),
+        change::ops(),
+        decode_raw::ops(),
+        hash_bucket::ops(),
+        join::ops(),
+        length::ops(),
+        parse_example::ops(),
+        reduce_join::ops(),
+        regex_match::ops(),
+        regex_replace::ops(),
+        split::ops(),
+        substr::ops(),
+        to_number::ops(),
+    ]
+    .concat()
 }
