@@ -1,7 +1,7 @@
 //! From a graph to a plan: kernels made, edges turned into slot numbers, frames found.
 
 use crate::function::LibraryFunctions;
-use framework::graph::sources;
+use framework::graph::Frames;
 use framework::interpret::build_kernel;
 use framework::{Attrs, BuiltKernel, ControlFlow, Device, Env, Functions, Graph, Node, NodeId, Output};
 use parking_lot::Mutex;
@@ -168,16 +168,16 @@ impl Plan {
         env: &Arc<dyn Env>,
         kernels: &KernelCache,
     ) -> Result<Plan> {
-        let order = graph.in_topological_order()?;
         let library = graph.library.clone();
         let functions: Arc<dyn Functions> =
             Arc::new(LibraryFunctions { library, device: device.clone(), env: env.clone() });
-        let (node_frames, mut frames) = find_frames(graph, &order)?;
+        let Frames { frames, runs_in, leads_to } = Frames::find(graph)?;
+        let mut drafts: Vec<FrameDraft> = frames.iter().map(|_| FrameDraft::default()).collect();
         let waits = Waits::of_all(graph);
         let mut nodes: Vec<PlanNode> = Vec::with_capacity(graph.len());
         for (id, node) in graph.nodes() {
-            let (runs_in, leads_to) = node_frames[id.index()];
-            let frame = &mut frames[runs_in as usize];
+            let (runs_in, leads_to) = (runs_in[id.index()], leads_to[id.index()]);
+            let frame = &mut drafts[runs_in as usize];
             let wait = &waits[id.index()];
             let kernel = || kernels.get(node, device, env, &functions);
             let planned = plan_node(graph, node, wait, runs_in, leads_to, frame, kernel)?;
@@ -189,12 +189,12 @@ impl Plan {
         let is_root = |n: &PlanNode, wait: &Waits| n.start == 0 && !wait.never_runs;
         let roots = (0..).zip(nodes.iter().zip(&waits)).filter(|(_, (n, wait))| is_root(n, wait)).map(|(i, _)| i);
         let roots = roots.collect();
-        let frames = frames.into_iter().map(|f| FramePlan {
-            counters: f.counters.into(),
-            num_slots: f.num_slots,
-            num_enters: f.num_enters,
-            parallel_iterations: f.parallel_iterations,
-            name: f.name,
+        let frames = frames.into_iter().zip(drafts).map(|(frame, draft)| FramePlan {
+            counters: draft.counters.into(),
+            num_slots: draft.num_slots,
+            num_enters: frame.num_enters,
+            parallel_iterations: frame.parallel_iterations as u64,
+            name: frame.name,
         });
         Ok(Plan { nodes: nodes.into(), frames: frames.collect(), roots, device: device.clone() })
     }
@@ -255,70 +255,11 @@ impl Waits {
     }
 }
 
+/// What the nodes of a frame need in each iteration.
 #[derive(Default)]
 struct FrameDraft {
-    parent: u32,
-    name: String,
     counters: Vec<u32>,
     num_slots: u32,
-    num_enters: u32,
-    parallel_iterations: u64,
-}
-
-/// The frame a node runs in, and the one its outputs lead to.
-type NodeFrames = (u32, u32);
-
-/// For each node, the frame it runs in and the frame its outputs lead to; frame 0 is the one outside all loops.
-fn find_frames(graph: &Graph, order: &[NodeId]) -> Result<(Vec<NodeFrames>, Vec<FrameDraft>)> {
-    let mut frames = vec![FrameDraft::default()];
-    let mut by_name: HashMap<(u32, String), u32> = HashMap::new();
-    let mut of_node: Vec<Option<(u32, u32)>> = vec![None; graph.len()];
-    for &id in order {
-        let node = graph.node(id);
-        let mut runs_in: Option<(u32, NodeId)> = None;
-        for source in sources(node) {
-            // A source not seen yet is a loop's way back; it is in this frame by construction of the others.
-            let Some((_, leads_to)) = of_node[source.index()] else { continue };
-            match runs_in {
-                Some((frame, first)) if frame != leads_to => {
-                    return Err(invalid!(
-                        "The node '{}' has inputs from different frames. The input '{}' is in frame '{}'. The input '{}' is in frame '{}'.",
-                        node.name,
-                        graph.node(source).name,
-                        frames[leads_to as usize].name,
-                        graph.node(first).name,
-                        frames[frame as usize].name
-                    ));
-                }
-                _ => runs_in = Some((leads_to, source)),
-            }
-        }
-        let runs_in = runs_in.map_or(0, |(frame, _)| frame);
-        let leads_to = match node.op.control_flow {
-            ControlFlow::Enter => {
-                let name: String = node.attr("frame_name")?;
-                let number = *by_name.entry((runs_in, name.clone())).or_insert_with(|| {
-                    frames.push(FrameDraft { parent: runs_in, name, ..FrameDraft::default() });
-                    frames.len() as u32 - 1
-                });
-                let frame = &mut frames[number as usize];
-                frame.num_enters += 1;
-                frame.parallel_iterations = node.attr::<i64>("parallel_iterations")?.max(1) as u64;
-                number
-            }
-            ControlFlow::Exit if runs_in == 0 => {
-                return Err(invalid!("node '{}' leaves a loop that was never entered", node.name));
-            }
-            ControlFlow::Exit => frames[runs_in as usize].parent,
-            ControlFlow::NextIteration if runs_in == 0 => {
-                return Err(invalid!("node '{}' is not in a loop", node.name));
-            }
-            _ => runs_in,
-        };
-        of_node[id.index()] = Some((runs_in, leads_to));
-    }
-    let of_node = of_node.into_iter().map(|f| f.expect("the order has every node")).collect();
-    Ok((of_node, frames))
 }
 
 fn plan_node(
