@@ -122,6 +122,27 @@ fn a_branch_that_is_not_taken_is_dead_everywhere() {
     }
 }
 
+#[test]
+fn one_of_many_branches_is_taken() {
+    for (index, want) in [(0, "[float[] -2]"), (1, "[float[] 4]"), (7, "[float[] 0.5]"), (-1, "[float[] 0.5]")] {
+        check(
+            &format!(
+                "x0 = Const {{dtype: float, value: float[] -2}} @ /job:ps/task:0
+                 x = Neg(x0) @ /job:ps/task:0
+                 i = Const {{dtype: int32, value: int32[] {index}}}
+                 s = _SwitchN(x, i) {{num_outs: 3}}
+                 a = Neg(s) @ /job:ps/task:1
+                 b = Square(s:1) @ /job:worker/task:0
+                 c = Reciprocal(s:2)
+                 y = Merge(a, b, c)"
+            ),
+            &["y"],
+            want,
+            4,
+        );
+    }
+}
+
 /// Three times `x = x · 3 + 1`, the product elsewhere.
 fn loop_over(body: &str) -> String {
     format!(

@@ -43,6 +43,18 @@ pub fn ops() -> Vec<Op> {
         switch("RefSwitch", "Ref(T)").allows_uninitialized_input(),
         merge("Merge", "T"),
         merge("RefMerge", "Ref(T)"),
+        // What TensorFlow's master makes of a `Case`. To the executor it is a node some of whose outputs are dead.
+        Op::new("_SwitchN")
+            .input("data: T")
+            .input("output_index: int32")
+            .output("outputs: num_outs*T")
+            .attr("num_outs: int >= 1")
+            .attr("T: type")
+            .shape(|c| {
+                c.require_scalar(1)?;
+                Ok(vec![c.input(0).clone(); c.num_outputs()])
+            })
+            .kernel(function(switch_among_many)),
     ]
 }
 
@@ -134,6 +146,17 @@ fn switch_values(ctx: &mut KernelContext<'_>) -> Result<()> {
     ctx.set_value(1 - taken, Value::Dead)
 }
 
+/// An index that no output has means the last.
+fn switch_among_many(ctx: &mut KernelContext<'_>) -> Result<()> {
+    let (index, count) = (ctx.input(1).item::<i32>()?, ctx.node().outputs.len());
+    let taken = usize::try_from(index).ok().filter(|taken| *taken < count).unwrap_or(count - 1);
+    let value = ctx.input_value(0).clone();
+    for output in 0..count {
+        ctx.set_value(output, if output == taken { value.clone() } else { Value::Dead })?;
+    }
+    Ok(())
+}
+
 fn merge_values(ctx: &mut KernelContext<'_>) -> Result<()> {
     let alive = (0..ctx.num_inputs()).find(|&i| !matches!(ctx.input_value(i), Value::Dead | Value::Empty));
     let Some(alive) = alive else {
@@ -159,6 +182,21 @@ mod tests {
                 Ok(vec![merged, Output { node: merged.node, index: 1 }])
             });
             assert_eq!(found.unwrap(), [Tensor::scalar(5.0f32), Tensor::scalar(want)]);
+        }
+    }
+
+    #[test]
+    fn one_of_many_branches_is_taken() {
+        for (index, want) in [(0i32, 0i32), (1, 1), (2, 2), (3, 2), (-1, 2)] {
+            let found = run(|s| {
+                let (value, index) = (s.constant(5.0f32)?, s.constant(index)?);
+                let node = s.node("_SwitchN").inputs(&[value, index]).attr("num_outs", 3i64).build()?;
+                let branches: Vec<Output> =
+                    (0..3).map(|index| s.op("Identity", &[Output { node, index }])).collect::<Result<_>>()?;
+                let merged = merge(s, &branches)?;
+                Ok(vec![merged, Output { node: merged.node, index: 1 }])
+            });
+            assert_eq!(found.unwrap(), [Tensor::scalar(5.0f32), Tensor::scalar(want)], "{index}");
         }
     }
 
