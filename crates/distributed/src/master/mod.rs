@@ -154,6 +154,8 @@ impl MasterInterface for Master {
         Box::pin(async move {
             let filters = device_filters.iter().map(|f| f.parse()).collect::<Result<_>>()?;
             let sessions = std::mem::take(&mut *self.sessions.lock());
+            // Their steps end first, so that none of them misses what is cleared.
+            sessions.values().for_each(|session| session.closing.close());
             let cleared = self.clear_containers(containers, filters).await;
             join_all(sessions.values().map(|session| session.close())).await;
             cleared

@@ -64,11 +64,11 @@ impl MasterSession {
             || plan.parts.iter().filter(|p| !p.is_own).map(|p| p.task.to_string()).collect::<Vec<_>>().join(", ");
         let call = self.closing.unless_closed(self.run_all(plan, runs));
         match plan.parts.as_slice() {
-            [part] if part.is_own => call.await.unwrap_or_else(|| Err(closed())),
+            [part] if part.is_own => self.or_closed(call.await),
             _ => {
                 let deadline = deadline.and_then(|d| d.checked_add(GRACE));
                 let ended = self.shared.timer.at_most(call, deadline).await;
-                let ended = ended.map(|reply| reply.unwrap_or_else(|| Err(closed())));
+                let ended = ended.map(|reply| self.or_closed(reply));
                 ended.unwrap_or_else(|Elapsed| {
                     Err(deadline_exceeded!(
                         "the step took longer than its timeout_in_ms allows, and was cancelled; it also ran on {}",
@@ -76,6 +76,15 @@ impl MasterSession {
                     ))
                 })
             }
+        }
+    }
+
+    /// A step that ended because its session was closed, or failed when it was, says just that.
+    fn or_closed<T>(&self, ended: Option<Result<T>>) -> Result<T> {
+        match ended {
+            Some(Ok(reply)) => Ok(reply),
+            Some(Err(e)) if !self.closing.is_closed() => Err(e),
+            _ => Err(closed()),
         }
     }
 
