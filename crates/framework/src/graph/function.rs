@@ -169,6 +169,14 @@ fn called_in_message(attr: &proto::AttrValue, names: &mut Vec<String>) {
 
 /// A function's signature as an op without kernel.
 fn signature_op(signature: &proto::OpDef) -> Result<Op> {
+    let names = signature.attr.iter().map(|a| &a.name);
+    let names = names.chain(signature.input_arg.iter().chain(&signature.output_arg).map(|a| &a.name));
+    for name in names {
+        // What separates a name from a type in a definition cannot be part of the name.
+        if name.is_empty() || name.contains([':', '*', '(', ')', '{', '}', '=']) || name.contains(char::is_whitespace) {
+            return Err(invalid!("'{name}' in the signature of function '{}' is not a name", signature.name));
+        }
+    }
     let mut op = Op::new(&signature.name);
     for attr in &signature.attr {
         let kinds = ["string", "int", "float", "bool", "type", "shape", "tensor", "func"];
@@ -222,4 +230,26 @@ fn signature_op(signature: &proto::OpDef) -> Result<Op> {
     }
     op.is_stateful = signature.is_stateful;
     Ok(op.resolved())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_a_signature_must_be_names() {
+        let arg = |name: &str| proto::op_def::ArgDef { name: name.into(), r#type: 1, ..Default::default() };
+        for wrong in ["", ":", "a: b", "a b", "n*a", "{a"] {
+            let inputs = proto::OpDef { name: "f".into(), input_arg: vec![arg(wrong)], ..Default::default() };
+            let outputs = proto::OpDef { name: "f".into(), output_arg: vec![arg(wrong)], ..Default::default() };
+            let attr = proto::op_def::AttrDef { name: wrong.into(), r#type: "int".into(), ..Default::default() };
+            let attrs = proto::OpDef { name: "f".into(), attr: vec![attr], ..Default::default() };
+            for signature in [inputs, outputs, attrs] {
+                let message = signature_op(&signature).unwrap_err().message;
+                assert!(message.contains("is not a name"), "{wrong}: {message}");
+            }
+        }
+        let fine = proto::OpDef { name: "f".into(), input_arg: vec![arg("x/y_1")], ..Default::default() };
+        assert_eq!(signature_op(&fine).unwrap().inputs[0].name, "x/y_1");
+    }
 }
