@@ -327,6 +327,12 @@ impl Peers {
         &self.cluster
     }
 
+    /// The other tasks that filters select; all if there are none.
+    pub fn others(&self, filters: &[DeviceSpec]) -> Vec<TaskName> {
+        let tasks = self.cluster.tasks().map(|(task, _)| task).filter(|task| *task != self.own);
+        tasks.filter(|task| filters.is_empty() || filters.iter().any(|filter| task.fits(filter))).collect()
+    }
+
     /// How they are reached.
     pub fn network(&self) -> &Arc<dyn Network> {
         &self.network

@@ -48,9 +48,7 @@ impl Members {
         };
         let filters = config.device_filters.iter().map(|f| f.parse()).collect::<Result<Vec<DeviceSpec>>>()?;
         let own = peers.own().clone();
-        let others = peers.cluster().tasks().map(|(task, _)| task);
-        let others = others.filter(|t| *t != own && (filters.is_empty() || filters.iter().any(|f| t.fits(f))));
-        let tasks = std::iter::once(own.clone()).chain(others).collect();
+        let tasks = std::iter::once(own.clone()).chain(peers.others(&filters)).collect();
         let shares_state =
             config.experimental.as_ref().is_some_and(|e| e.share_session_state_in_clusterspec_propagation);
         let greeting = proto::CreateWorkerSessionRequest {
@@ -235,6 +233,6 @@ fn find_own(cluster: &ClusterSpec, target: &str, started_as: &TaskName) -> Resul
 }
 
 /// Ends at that time.
-pub(super) async fn sleep_until(shared: &Shared, time: Instant) {
+async fn sleep_until(shared: &Shared, time: Instant) {
     let _ = shared.timer.at_most(std::future::pending::<()>(), Some(time)).await;
 }

@@ -7,7 +7,7 @@ mod members;
 mod session;
 mod step;
 
-use crate::cluster::{Peers, TaskName};
+use crate::cluster::Peers;
 use crate::interface::{Call, DeviceList, MasterInterface, RunStep, RunStepReply, SessionHandle, WorkerInterface};
 use crate::worker::Worker;
 use framework::interpret::Interpreter;
@@ -71,12 +71,9 @@ impl Master {
         Ok(DeviceList { local: own, remote: others })
     }
 
-    /// Asks the tasks that the filters select; their answers, in order of the tasks.
+    /// Clears containers here, and on the tasks that the filters select.
     async fn clear_containers(&self, containers: Vec<String>, filters: Vec<DeviceSpec>) -> Result<()> {
-        let own = self.shared.peers.own();
-        let tasks: Vec<TaskName> = self.shared.peers.cluster().tasks().map(|(task, _)| task).collect();
-        let tasks = tasks.into_iter().filter(|t| t != own && (filters.is_empty() || filters.iter().any(|f| t.fits(f))));
-        let calls = tasks.map(|task| {
+        let calls = self.shared.peers.others(&filters).into_iter().map(|task| {
             let containers = containers.clone();
             async move { self.shared.peers.worker(&task)?.cleanup_all(containers).await }
         });

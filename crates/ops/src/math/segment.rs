@@ -112,6 +112,23 @@ pub(crate) fn sorted_segments(ids: &[i64]) -> Result<usize> {
     }
 }
 
+/// The segment of each row, in ascending order, and the shape of what is made of them.
+pub(crate) fn sorted_ids(data: &Tensor, ids: &Tensor) -> Result<(Vec<i64>, Shape)> {
+    if ids.shape().rank() != 1 {
+        return Err(invalid!("segment_ids should be a vector, found shape {}", ids.shape()));
+    }
+    if data.shape().rank() == 0 || data.dims()[0] != ids.num_elements() {
+        return Err(invalid!(
+            "segment_ids should be the same size as dimension 0 of input: {} and {}",
+            ids.shape(),
+            data.shape()
+        ));
+    }
+    let ids = ids.to_i64s()?;
+    let shape = with_rows(data, sorted_segments(&ids)?)?;
+    Ok((ids, shape))
+}
+
 /// The shape of `rows` rows like those of `data`.
 pub(crate) fn with_rows(data: &Tensor, rows: usize) -> Result<Shape> {
     let dims = data.dims().get(1..).unwrap_or_default();
@@ -121,19 +138,8 @@ pub(crate) fn with_rows(data: &Tensor, rows: usize) -> Result<Shape> {
 struct SegmentSum;
 impl NumberKernel for SegmentSum {
     fn compute<T: Number>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
-        let (data, ids) = (ctx.input(0), ctx.input(1));
-        if ids.shape().rank() != 1 {
-            return Err(invalid!("segment_ids should be a vector, found shape {}", ids.shape()));
-        }
-        if data.shape().rank() == 0 || data.dims()[0] != ids.num_elements() {
-            return Err(invalid!(
-                "segment_ids should be the same size as dimension 0 of input: {} and {}",
-                ids.shape(),
-                data.shape()
-            ));
-        }
-        let ids = ids.to_i64s()?;
-        let shape = with_rows(data, sorted_segments(&ids)?)?;
+        let data = ctx.input(0);
+        let (ids, shape) = sorted_ids(data, ctx.input(1))?;
         let row: usize = shape.dims()[1..].iter().product();
         let mut sums = ctx.allocate::<T>(shape)?;
 

@@ -1,7 +1,7 @@
 //! `SegmentMax`, `SegmentMin`, `SegmentProd`, `SegmentMean` and the unsorted ones: rows brought together by the segment
 //! each belongs to.
 
-use super::segment::{shape, sorted_segments, unsorted_shape, with_rows};
+use super::segment::{shape, sorted_ids, unsorted_shape};
 use framework::typed::{NumberKernel, RealKernel, numbers_by, reals_by};
 use framework::{KernelContext, Number, Op, Real};
 use std::sync::Arc;
@@ -57,18 +57,7 @@ impl Plan {
     }
 
     fn sorted(data: &Tensor, ids: &Tensor) -> Result<Plan> {
-        if ids.shape().rank() != 1 {
-            return Err(invalid!("segment_ids should be a vector, found shape {}", ids.shape()));
-        }
-        if data.shape().rank() == 0 || data.dims()[0] != ids.num_elements() {
-            return Err(invalid!(
-                "segment_ids should be the same size as dimension 0 of input: {} and {}",
-                ids.shape(),
-                data.shape()
-            ));
-        }
-        let ids = ids.to_i64s()?;
-        let shape = with_rows(data, sorted_segments(&ids)?)?;
+        let (ids, shape) = sorted_ids(data, ids)?;
         let row = shape.dims()[1..].iter().product();
         Ok(Plan { shape, row, segments: ids.into_iter().map(|id| Some(id as usize)).collect(), is_sorted: true })
     }
