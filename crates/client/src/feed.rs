@@ -15,7 +15,7 @@ use tensor::{Error, Result, Tensor};
 /// assert_eq!(doubled, Tensor::from([2.0f32, 4.0]));
 /// # Ok::<(), ferroflow::Error>(())
 /// ```
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Feeds {
     values: Vec<(String, Tensor)>,
     error: Option<Error>,

@@ -46,6 +46,7 @@ mod random;
 pub mod schedules;
 mod server;
 mod session;
+pub mod train;
 mod variable;
 
 pub use array::{concat, stack};

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tensor::{Result, deadline_exceeded, invalid};
 
-/// Runs parts of a graph on a master. May be shared between threads: runs do not wait for each other.
+/// Runs parts of a graph on a master. Clones are handles on the same session, which threads may use at once: runs do not
+/// wait for each other. The session is closed when the last handle is dropped.
 ///
 /// Nodes added to the graph after the session was opened are sent along with the next run.
 ///
@@ -25,7 +26,13 @@ use tensor::{Result, deadline_exceeded, invalid};
 /// assert_eq!(session.run_with(&y, feed! { x => [2.0f32, 3.0] })?, Tensor::from([4.0f32, 9.0]));
 /// # Ok::<(), ferroflow::Error>(())
 /// ```
+#[derive(Clone)]
 pub struct Session {
+    open: Arc<Open>,
+}
+
+/// An open session; closed when dropped.
+struct Open {
     graph: Graph,
     master: Arc<dyn MasterInterface>,
     handle: String,
@@ -106,7 +113,7 @@ impl Session {
         };
         let handle = wait(master.create_session(request), options.operation_timeout)?;
         let sent = Mutex::new(Sent { nodes, version: 0 });
-        Ok(Session { graph: graph.clone(), master, handle, sent, options })
+        Ok(Session { open: Arc::new(Open { graph: graph.clone(), master, handle, sent, options }) })
     }
 
     /// Runs what is needed for `fetch`: one `Output` gives one `Tensor`, a tuple gives a tuple, an `Operation` gives `()`.
@@ -127,7 +134,7 @@ impl Session {
         options: &RunOptions,
     ) -> Result<(F::Values, RunMetadata)> {
         let list = FetchList::of(&fetch)?;
-        let limit = options.timeout.or(self.options.operation_timeout);
+        let limit = options.timeout.or(self.open.options.operation_timeout);
         let request = RunStep {
             feeds: feeds.into_named()?,
             fetches: list.outputs,
@@ -139,7 +146,7 @@ impl Session {
             },
             ..self.request()?
         };
-        let reply = wait(self.master.run_step(request), limit.map(|l| l.saturating_add(GRACE)))?;
+        let reply = wait(self.open.master.run_step(request), limit.map(|l| l.saturating_add(GRACE)))?;
         let values = fetch.values(&mut reply.fetches.into_iter())?;
         Ok((values, RunMetadata { proto: reply.metadata }))
     }
@@ -149,32 +156,38 @@ impl Session {
         let list = FetchList::of(&fetch)?;
         let feeds = feeds.iter().map(|f| f.full_name()).collect::<Result<Vec<_>>>()?;
         self.send_new_nodes()?;
-        let call = self.master.partial_run_setup(self.handle.clone(), feeds, list.outputs, list.targets);
-        Ok(PartialRun { session: self, handle: wait(call, self.options.operation_timeout)? })
+        let call = self.open.master.partial_run_setup(self.open.handle.clone(), feeds, list.outputs, list.targets);
+        Ok(PartialRun { session: self, handle: wait(call, self.open.options.operation_timeout)? })
     }
 
-    /// Closes the session: runs of other threads end, later ones are refused. Dropping the session closes it too.
+    /// Closes the session: runs of other threads end, later ones are refused. Dropping the last handle closes it too.
     pub fn close(&self) -> Result<()> {
-        wait(self.master.close_session(self.handle.clone()), self.options.operation_timeout)
+        self.open.close()
+    }
+
+    /// The graph that it runs parts of.
+    pub fn graph(&self) -> &Graph {
+        &self.open.graph
     }
 
     /// The devices this session can use.
     pub fn list_devices(&self) -> Result<Vec<String>> {
-        let devices = wait(self.master.list_devices(self.handle.clone()), self.options.operation_timeout)?;
+        let devices =
+            wait(self.open.master.list_devices(self.open.handle.clone()), self.open.options.operation_timeout)?;
         Ok(devices.local.into_iter().chain(devices.remote).map(|d| d.name).collect())
     }
 
     fn request(&self) -> Result<RunStep> {
         self.send_new_nodes()?;
-        Ok(RunStep { session: self.handle.clone(), ..RunStep::default() })
+        Ok(RunStep { session: self.open.handle.clone(), ..RunStep::default() })
     }
 
     /// Tells the master of nodes added since the last run.
     fn send_new_nodes(&self) -> Result<()> {
-        self.graph.check()?;
-        let mut sent = self.sent.lock();
+        self.open.graph.check()?;
+        let mut sent = self.open.sent.lock();
         let known = sent.nodes;
-        let new = self.graph.scope().with_graph(|g| {
+        let new = self.open.graph.scope().with_graph(|g| {
             (g.len() > known).then(|| {
                 let nodes = g.nodes().skip(known).map(|(_, node)| export::export_node(g, node)).collect();
                 (
@@ -189,15 +202,21 @@ impl Session {
             })
         });
         if let Some((message, count)) = new {
-            let call = self.master.extend_session(self.handle.clone(), message, sent.version);
-            sent.version = wait(call, self.options.operation_timeout)?;
+            let call = self.open.master.extend_session(self.open.handle.clone(), message, sent.version);
+            sent.version = wait(call, self.open.options.operation_timeout)?;
             sent.nodes = count;
         }
         Ok(())
     }
 }
 
-impl Drop for Session {
+impl Open {
+    fn close(&self) -> Result<()> {
+        wait(self.master.close_session(self.handle.clone()), self.options.operation_timeout)
+    }
+}
+
+impl Drop for Open {
     fn drop(&mut self) {
         // A session closed before, or a master that is gone, has nothing left to close.
         let _ = self.close();
@@ -215,7 +234,7 @@ impl PartialRun<'_> {
             partial_run: self.handle.clone(),
             ..self.session.request()?
         };
-        let reply = wait(self.session.master.run_step(request), self.session.options.operation_timeout)?;
+        let reply = wait(self.session.open.master.run_step(request), self.session.open.options.operation_timeout)?;
         fetch.values(&mut reply.fetches.into_iter())
     }
 }

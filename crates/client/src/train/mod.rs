@@ -1,0 +1,7 @@
+//! Training: what stands around the steps of a program that runs for long, on many tasks, and survives them.
+
+mod coordinator;
+pub mod hooks;
+
+pub use coordinator::Coordinator;
+pub use hooks::{Hook, RunArgs, RunContext, RunValues};
