@@ -46,6 +46,8 @@ mod random;
 pub mod schedules;
 mod server;
 mod session;
+mod summary;
+mod summary_writer;
 pub mod train;
 mod variable;
 
@@ -65,5 +67,6 @@ pub use optimizers::Optimizer;
 pub use output::{Operation, Output};
 pub use server::{Server, ServerBuilder};
 pub use session::{PartialRun, RunMetadata, RunOptions, Session, SessionOptions};
+pub use summary_writer::{FileWriter, FileWriterOptions, SessionEvent};
 pub use tensor::{Code, DType, Error, Result, Shape, Tensor};
 pub use variable::{Initial, Variable, VariableOptions};

@@ -11,3 +11,4 @@ pub use crate::{
     Output, Padding, Pool, Result, RunOptions, Server, Session, Shape, Tensor, Variable, VariableOptions, concat, cond,
     feed, gradients, stack, while_loop,
 };
+pub use crate::{FileWriter, FileWriterOptions, SessionEvent};

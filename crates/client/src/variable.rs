@@ -101,6 +101,7 @@ pub(crate) struct Collections {
     pub(crate) trainable: Vec<Variable>,
     pub(crate) local: Vec<Variable>,
     pub(crate) global_step: Option<Variable>,
+    pub(crate) summaries: Vec<Output>,
     pub(crate) use_resource: bool,
 }
 
