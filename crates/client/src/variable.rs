@@ -103,6 +103,7 @@ pub(crate) struct Collections {
     pub(crate) global_step: Option<Variable>,
     pub(crate) summaries: Vec<Output>,
     pub(crate) use_resource: bool,
+    pub(crate) queue_runners: Vec<crate::train::QueueRunner>,
 }
 
 impl Graph {

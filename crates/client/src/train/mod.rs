@@ -2,6 +2,8 @@
 
 mod coordinator;
 pub mod hooks;
+mod queue_runner;
 
 pub use coordinator::Coordinator;
 pub use hooks::{Hook, RunArgs, RunContext, RunValues};
+pub use queue_runner::{QueueRunner, start_queue_runners};
