@@ -58,6 +58,7 @@ pub use control_flow::{Carried, WhileOptions, cond, while_loop, while_loop_with}
 pub use distributed::{ClusterSpec, TaskName};
 pub use feed::Feeds;
 pub use fetch::{Fetch, FetchList};
+pub use framework::scope::DeviceQuery;
 pub use gradients::{Gradient, IndexedSlices, gradients, gradients_from};
 pub(crate) use graph::registry;
 pub use graph::{Device, Graph};

@@ -74,6 +74,12 @@ impl Output {
         }
     }
 
+    /// The device that its node was given; parts may be open.
+    pub fn device(&self) -> String {
+        let device = |id: framework::Output| self.graph.scope().with_graph(|g| g.node(id.node).device.clone());
+        self.id.map(device).unwrap_or_default()
+    }
+
     /// The node that computes it, as something that happens.
     pub fn operation(&self) -> Operation {
         Operation { graph: self.graph.clone(), id: self.id.map(|id| id.node) }

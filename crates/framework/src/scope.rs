@@ -265,8 +265,11 @@ impl Scope {
         let (devices, colocated) = (state.devices.clone(), state.colocations.last().copied());
         let device = match (builder.device, colocated) {
             (Some(device), _) => device,
-            (None, Some(node)) => state.graph.node(node).device.clone(),
-            (None, None) => choose_device(&devices, &op.name, &name, &attrs)?.to_string(),
+            (None, beside) => {
+                // Asked even if the node goes beside another one: TensorFlow does, and turns are counted by it.
+                let chosen = choose_device(&devices, &op.name, &name, &attrs)?;
+                beside.map_or_else(|| chosen.to_string(), |node| state.graph.node(node).device.clone())
+            }
         };
         state.graph.add(NewNode { name, op, attrs, inputs: builder.inputs, control_inputs, device })
     }
