@@ -321,18 +321,19 @@ pub(crate) fn group(s: &Scope, name: &str, nodes: &[framework::NodeId]) -> Resul
         Some(exact) => exact.to_string(),
         None => s.unique_name(name),
     };
+    // A device that a node was put on is completed by what is in force here.
     let group_on = |name: String, device: &str, members: &[framework::NodeId]| {
-        let node = s.node("NoOp").name(name).device(device);
-        members.iter().fold(node, |node, &member| node.control(member)).build()
+        let build = || members.iter().fold(s.node("NoOp").name(name), |node, &member| node.control(member)).build();
+        s.with_device(device.parse()?, build)
     };
     match devices.as_slice() {
-        [] => s.node("NoOp").name(name + "/").build(),
+        [] => group_on(name + "/", "", &[]),
         [(device, members)] => group_on(name + "/", device, members),
         _ => {
             devices.sort_by(|a, b| a.0.cmp(&b.0));
-            let parts = devices.iter().map(|(device, members)| {
-                s.with_absolute_name(&name, || group_on("group_deps".into(), device, members))
-            });
+            let parts = devices
+                .iter()
+                .map(|(device, members)| s.with_absolute_name(&name, || group_on("NoOp".into(), device, members)));
             let parts: Vec<_> = parts.collect::<Result<_>>()?;
             group_on(name + "/", "", &parts)
         }

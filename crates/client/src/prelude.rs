@@ -6,7 +6,7 @@ pub use crate::optimizers::{
     ProximalGradientDescent, RMSProp,
 };
 pub use crate::schedules;
-pub use crate::train::replica_device_setter;
+pub use crate::train::{Saver, replica_device_setter};
 pub use crate::{
     ClusterSpec, Code, Conv2d, DType, Error, ExponentialMovingAverage, Feeds, Fetch, Gradient, Graph, Operation,
     Output, Padding, Pool, Result, RunOptions, Server, Session, Shape, Tensor, Variable, VariableOptions, concat, cond,

@@ -1,11 +1,15 @@
 //! Training: what stands around the steps of a program that runs for long, on many tasks, and survives them.
 
+mod checkpoints;
 mod coordinator;
 mod device_setter;
 pub mod hooks;
 mod queue_runner;
+mod saver;
 
+pub use checkpoints::{CheckpointState, checkpoint_exists, checkpoint_state, latest_checkpoint, remove_checkpoint};
 pub use coordinator::Coordinator;
 pub use device_setter::{GreedyLoadBalancing, PsStrategy, ReplicaDeviceSetter, RoundRobin, replica_device_setter};
 pub use hooks::{Hook, RunArgs, RunContext, RunValues};
 pub use queue_runner::{QueueRunner, start_queue_runners};
+pub use saver::{Saver, SaverBuilder};

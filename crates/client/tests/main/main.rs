@@ -11,5 +11,6 @@ mod mistakes;
 mod network;
 mod optimizers;
 mod replay;
+mod savers;
 mod schedules;
 mod servers;
