@@ -6,6 +6,8 @@ pub use crate::optimizers::{
     ProximalGradientDescent, RMSProp,
 };
 pub use crate::schedules;
+#[cfg(feature = "flags")]
+pub use crate::train::ClusterFlags;
 pub use crate::train::{Saver, replica_device_setter};
 pub use crate::{
     ClusterSpec, Code, Conv2d, DType, Error, ExponentialMovingAverage, Feeds, Fetch, Gradient, Graph, Operation,

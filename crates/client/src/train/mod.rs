@@ -1,13 +1,19 @@
 //! Training: what stands around the steps of a program that runs for long, on many tasks, and survives them.
 
 mod checkpoints;
+#[cfg(feature = "flags")]
+mod cluster_flags;
 mod coordinator;
 mod device_setter;
 pub mod hooks;
 mod queue_runner;
 mod saver;
+#[cfg(feature = "flags")]
+mod slurm;
 
 pub use checkpoints::{CheckpointState, checkpoint_exists, checkpoint_state, latest_checkpoint, remove_checkpoint};
+#[cfg(feature = "flags")]
+pub use cluster_flags::{ClusterFlags, ClusterTask};
 pub use coordinator::Coordinator;
 pub use device_setter::{GreedyLoadBalancing, PsStrategy, ReplicaDeviceSetter, RoundRobin, replica_device_setter};
 pub use hooks::{Hook, RunArgs, RunContext, RunValues};
