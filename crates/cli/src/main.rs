@@ -2,6 +2,8 @@
 
 mod commands;
 mod logging;
+mod processes;
+mod yaml;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -11,6 +13,7 @@ use std::process::ExitCode;
 #[command(name = "ferroflow", version, arg_required_else_help = true)]
 #[command(after_help = "\
 Examples:
+  ferroflow launch --ps 1 --workers 2 -- ./trainer {flags}
   ferroflow server --cluster 'ps|h0:2222,worker|h1:2222;h2:2222' --job-name ps --task-index 0
   ferroflow status grpc://h1:2222
   ferroflow stop grpc://h1:2222 --all
@@ -28,6 +31,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Launch(commands::launch::Arguments),
     Server(commands::server::Arguments),
     Status(commands::status::Arguments),
     Stop(commands::status::StopArguments),
@@ -40,16 +44,32 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     logging::start(&arguments.log, arguments.log_format);
     let result = match arguments.command {
-        Command::Server(arguments) => commands::server::run(arguments),
-        Command::Status(arguments) => commands::status::run(arguments),
-        Command::Stop(arguments) => commands::status::stop(arguments),
-        Command::Graph(command) => commands::graph::run(command),
+        Command::Launch(arguments) => commands::launch::run(arguments),
+        Command::Server(arguments) => done(commands::server::run(arguments)),
+        Command::Status(arguments) => done(commands::status::run(arguments)),
+        Command::Stop(arguments) => done(commands::status::stop(arguments)),
+        Command::Graph(command) => done(commands::graph::run(command)),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("ferroflow: {}", error.message);
             ExitCode::FAILURE
         }
+    }
+}
+
+fn done(result: ferroflow::Result<()>) -> ferroflow::Result<ExitCode> {
+    result.map(|()| ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Arguments;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Arguments::command().debug_assert();
     }
 }

@@ -1,8 +1,7 @@
 //! `ferroflow graph`: looks into graph files.
 
 use clap::Subcommand;
-use ferroflow::{Error, Graph, Result};
-use std::io::{ErrorKind, Write};
+use ferroflow::{Graph, Result};
 use std::path::PathBuf;
 
 /// What to do with a graph file.
@@ -19,13 +18,6 @@ pub enum Command {
 /// Runs the command.
 pub fn run(command: Command) -> Result<()> {
     match command {
-        Command::Show { file } => {
-            let text = Graph::read(&file)?.to_string();
-            match std::io::stdout().write_all(text.as_bytes()) {
-                // Whoever read the output has seen enough.
-                Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
-                result => result.map_err(Error::from),
-            }
-        }
+        Command::Show { file } => super::print(&Graph::read(&file)?.to_string()),
     }
 }

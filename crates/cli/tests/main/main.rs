@@ -1,0 +1,3 @@
+//! The command as a user meets it: real processes, their output and their exit codes.
+
+mod launch;
