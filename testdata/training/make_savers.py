@@ -1,10 +1,12 @@
-"""Builds small graphs with a saver and writes them as MetaGraphDefs into savers/, and a checkpoint of each.
+"""Builds small graphs with a saver and writes them as MetaGraphDefs into savers/; asks partitioners for their partitions
+and trains a partitioned table, and writes the numbers to partitions.json.
 
     python testdata/training/make_savers.py
 
 Needs TensorFlow 2.21. Node names, devices, collections and files are TensorFlow's own.
 """
 
+import json
 import os
 import shutil
 
@@ -54,7 +56,55 @@ def in_parts_sharded(resource):
     return tf.train.Saver(sharded=True)
 
 
+def partitioners():
+    cases = []
+    for shape in [[7, 2], [1, 5], [10], [100, 3, 2], [3, 1000]]:
+        for name, dtype in [("float", tf.float32), ("string", tf.string), ("double", tf.float64)]:
+            for axis in range(len(shape)):
+                made = [("fixed_size", [n], tf.fixed_size_partitioner(n, axis)) for n in [1, 3, 200]]
+                for size in [1, 16, 100, 4096]:
+                    made.append(("axis_size", [size], tf.variable_axis_size_partitioner(size, axis)))
+                    made.append(("axis_size", [size, 2], tf.variable_axis_size_partitioner(size, axis, max_shards=2)))
+                for most, least in [(4, 64), (4, 100000), (1000, 8)]:
+                    made.append(("min_max", [most, least], tf.min_max_variable_partitioner(most, axis, least)))
+                for kind, args, partitioner in made:
+                    partitions = partitioner(shape=tf.TensorShape(shape), dtype=dtype)
+                    cases.append({
+                        "kind": kind, "args": args, "axis": axis, "shape": shape, "dtype": name,
+                        "partitions": [int(n) for n in partitions],
+                    })
+    return cases
+
+
+def lookups():
+    """Three steps of Adagrad on rows of a table in parts, looked up either way."""
+    ids = [[0, 3], [6, 3], [5, 1]]
+    cases = []
+    for strategy in ["mod", "div"]:
+        for count in [1, 2, 3]:
+            with tf.Graph().as_default(), tf.Session() as session:
+                whole = [[float(10 * row + column) for column in range(2)] for row in range(7)]
+                table = tf.get_variable(
+                    "table", initializer=tf.constant(whole), partitioner=tf.fixed_size_partitioner(count)
+                )
+                rows = tf.nn.embedding_lookup(table, ids, partition_strategy=strategy)
+                train = tf.train.AdagradOptimizer(0.5).minimize(tf.reduce_sum(tf.square(rows)))
+                session.run(tf.global_variables_initializer())
+                found = session.run(rows).tolist()
+                for _ in range(3):
+                    session.run(train)
+                after = session.run(tf.convert_to_tensor(table)).tolist()
+            cases.append({
+                "name": f"{strategy} {count}", "strategy": strategy, "parts": count, "ids": ids, "initial": whole,
+                "rows": found, "after": after,
+            })
+    return cases
+
+
 def main():
+    with open(os.path.join(os.path.dirname(FOLDER), "partitions.json"), "w") as out:
+        lines = lambda cases: ",\n".join(json.dumps(case, sort_keys=True) for case in cases)
+        out.write('{"cases": [\n' + lines(lookups()) + '\n],\n"partitioners": [\n' + lines(partitioners()) + "\n]}\n")
     shutil.rmtree(FOLDER, ignore_errors=True)
     os.makedirs(FOLDER)
     for build in [whole, sharded, in_parts, in_parts_sharded]:

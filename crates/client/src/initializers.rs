@@ -163,6 +163,17 @@ impl Initializer {
         self
     }
 
+    /// The same rule for a part of what it was for: what depends on the shape of the whole still does.
+    pub(crate) fn with_shape(mut self, shape: Shape) -> Initializer {
+        self.shape = shape;
+        self
+    }
+
+    /// The type and shape of the values.
+    pub(crate) fn kind(&self) -> (DType, Shape) {
+        (self.dtype, self.shape.clone())
+    }
+
     /// Adds the nodes that compute the initial value.
     pub(crate) fn build(&self, s: &Scope) -> Result<framework::Output> {
         match self.rule {

@@ -41,6 +41,7 @@ mod nn;
 mod operators;
 pub mod optimizers;
 mod output;
+mod partitioned;
 pub mod prelude;
 mod queue;
 mod random;
@@ -67,6 +68,10 @@ pub use nn::{Conv2d, Padding, Pool};
 pub use operators::Operand;
 pub use optimizers::Optimizer;
 pub use output::{Operation, Output};
+pub use partitioned::{
+    PartitionStrategy, PartitionedVariable, Partitioner, embedding_lookup, fixed_size_partitioner,
+    min_max_variable_partitioner, variable_axis_size_partitioner,
+};
 pub use queue::{Queue, QueueBuilder};
 pub use server::{Server, ServerBuilder};
 pub use session::{PartialRun, RunMetadata, RunOptions, Session, SessionOptions};

@@ -6,6 +6,7 @@
 use crate::graph::group;
 use crate::initializers::Initializer;
 use crate::operators::Operand;
+use crate::partitioned::SaveSlice;
 use crate::{Graph, Operation, Output};
 use framework::{Attr, NodeId, Scope};
 use std::ops::Deref;
@@ -41,6 +42,8 @@ struct Inner {
     initial: Output,
     initializer: Operation,
     is_resource: bool,
+    /// Which part of a tensor in a checkpoint it is; all of the one with its name if nothing.
+    slice: Option<SaveSlice>,
 }
 
 /// What a variable starts as: a value, something built, or an initializer.
@@ -175,6 +178,17 @@ impl Graph {
 
     /// A variable under a full name that was claimed before.
     pub(crate) fn make_variable(&self, full: String, initial: &Initial, options: VariableOptions) -> Result<Variable> {
+        self.make_part(full, initial, options, None)
+    }
+
+    /// The same, for one that is a part of a tensor in checkpoints.
+    pub(crate) fn make_part(
+        &self,
+        full: String,
+        initial: &Initial,
+        options: VariableOptions,
+        slice: Option<SaveSlice>,
+    ) -> Result<Variable> {
         let is_resource = options.resource.unwrap_or_else(|| self.collections().lock().use_resource);
         let s = self.scope();
         let (initial, place, initializer, read) = s.without_control(|| build_nodes(s, &full, initial, is_resource))?;
@@ -186,6 +200,7 @@ impl Graph {
                 initial: output(initial),
                 initializer: Operation::new(self, Some(initializer)),
                 is_resource,
+                slice,
             }),
         };
         let mut collections = self.collections().lock();
@@ -284,11 +299,18 @@ impl Variable {
     fn void(graph: &Graph) -> Variable {
         let void = Output::void(graph);
         let initializer = Operation::void(graph);
-        let inner = Inner { read: void.clone(), place: void.clone(), initial: void, initializer, is_resource: false };
+        let inner = Inner {
+            read: void.clone(),
+            place: void.clone(),
+            initial: void,
+            initializer,
+            is_resource: false,
+            slice: None,
+        };
         Variable { inner: Arc::new(inner) }
     }
 
-    /// The variable's name, which is also its name in checkpoints.
+    /// The variable's name, which is also its name in checkpoints, unless it is a part of a partitioned variable.
     pub fn name(&self) -> String {
         self.inner.place.name()
     }
@@ -306,6 +328,11 @@ impl Variable {
     /// Whether it is a resource variable, rather than a reference variable.
     pub fn is_resource(&self) -> bool {
         self.inner.is_resource
+    }
+
+    /// Which part of a tensor in a checkpoint it is.
+    pub(crate) fn save_slice(&self) -> Option<&SaveSlice> {
+        self.inner.slice.as_ref()
     }
 
     /// The reference or handle itself, as ops that update variables take it.

@@ -439,5 +439,9 @@ pub(crate) fn make_slot_from(
     let s = graph.scope();
     let full = s.with_absolute_name("", || s.unique_name(&format!("{}/{name}", primary.name())));
     let options = VariableOptions { trainable: false, resource: Some(primary.is_resource()), ..Default::default() };
-    s.colocated_with(primary.place_id()?.node, || graph.make_variable(full, initial, options))
+    let slice = primary.save_slice().and_then(|slice| {
+        let name = full.strip_prefix(&format!("{}/", primary.name()))?;
+        slice.of_slot(name, initial.kind(s, &full).ok()?.1.rank())
+    });
+    s.colocated_with(primary.place_id()?.node, || graph.make_part(full, initial, options, slice))
 }

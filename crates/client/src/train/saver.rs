@@ -5,6 +5,7 @@
 
 use super::checkpoints::{Kept, Policy};
 use crate::graph::group;
+use crate::partitioned::SaveSlice;
 use crate::{Feeds, Graph, Operation, Output, Session, Variable};
 use framework::{DeviceSpec, NodeId, Scope};
 use parking_lot::Mutex;
@@ -311,11 +312,15 @@ struct Saved {
 impl Saved {
     fn new((name, variable): (Option<String>, Variable)) -> Result<Saved> {
         let place = variable.place_id()?;
-        Ok(Saved { name: name.unwrap_or_else(|| variable.name()), slice: String::new(), place, variable })
+        let own = variable.save_slice().map_or_else(|| variable.name(), |slice| slice.full_name.clone());
+        let slice = variable.save_slice().map(SaveSlice::spec).unwrap_or_default();
+        Ok(Saved { name: name.unwrap_or(own), slice, place, variable })
     }
 
     fn wanted(&self) -> Option<Wanted> {
-        Some(Wanted { name: self.name.clone(), dtype: self.variable.dtype(), shape: self.variable.shape().known()? })
+        let whole = self.variable.save_slice().map(|slice| slice.full_shape.clone());
+        let shape = whole.or_else(|| self.variable.shape().known())?;
+        Some(Wanted { name: self.name.clone(), dtype: self.variable.dtype(), shape })
     }
 
     fn device(&self, s: &Scope) -> String {
@@ -323,11 +328,25 @@ impl Saved {
     }
 
     /// What is written.
-    fn value(&self) -> Result<framework::Output> {
-        if !self.variable.is_resource() {
-            return Ok(self.place);
+    fn value(&self, s: &Scope) -> Result<framework::Output> {
+        let read = self.variable.id().ok_or_else(|| invalid!("a variable that was not built"))?;
+        match (self.variable.is_resource(), self.slice.is_empty()) {
+            (false, true) => Ok(self.place),
+            (true, false) => self.read_part(s),
+            (false, false) | (true, true) => Ok(read),
         }
-        self.variable.id().ok_or_else(|| invalid!("a variable that was not built"))
+    }
+
+    /// Parts that are resources are read anew, where they are.
+    fn read_part(&self, s: &Scope) -> Result<framework::Output> {
+        let device: DeviceSpec = self.device(s).parse()?;
+        let value = s.with_device(device.clone(), || {
+            let dtype = self.variable.dtype();
+            let read = || s.node("ReadVariableOp").input(self.place).attr("dtype", dtype).output();
+            let value = s.with_name("Read", read)?;
+            s.op("Identity", &[value])
+        })?;
+        s.with_device(on_cpu(&device), || s.op("Identity", &[value]))
     }
 
     /// Gives the variable a value that was read.
@@ -466,7 +485,7 @@ fn merge(
 }
 
 fn save_node(s: &Scope, prefix: framework::Output, saved: &[&Saved]) -> Result<NodeId> {
-    let values = saved.iter().map(|one| one.value()).collect::<Result<Vec<_>>>()?;
+    let values = saved.iter().map(|one| one.value(s)).collect::<Result<Vec<_>>>()?;
     let (name, lists) = lists(s, "SaveV2", saved)?;
     s.node("SaveV2").name(name).input(prefix).inputs(&lists).inputs(&values).attr("dtypes", dtypes(saved)).build()
 }

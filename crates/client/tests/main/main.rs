@@ -10,6 +10,7 @@ mod initial_values;
 mod mistakes;
 mod network;
 mod optimizers;
+mod partitions;
 mod replay;
 mod savers;
 mod schedules;
