@@ -12,7 +12,7 @@ fn main() -> Result<()> {
 
 /// Trains, and gives the part of the test pictures that are told right.
 pub fn train(flags: &mnist_data::Flags, batch: usize) -> Result<f32> {
-    let (mut digits, mut test) = mnist_data::load(flags.data_dir.as_deref())?;
+    let mut digits = flags.digits()?;
 
     let g = Graph::new();
     g.set_seed(1);
@@ -28,7 +28,7 @@ pub fn train(flags: &mnist_data::Flags, batch: usize) -> Result<f32> {
     let session = Session::new(&g)?;
     session.run(&init)?;
     for i in 0..flags.steps {
-        let (images, answers) = digits.batch(batch)?;
+        let (images, answers) = digits.train.next_batch(batch);
         let feeds = feed! { x => images, labels => answers, keep => 0.5f32 };
         let (loss, ()) = session.run_with((&loss, &train), feeds)?;
         if i % 20 == 0 {
@@ -36,9 +36,9 @@ pub fn train(flags: &mnist_data::Flags, batch: usize) -> Result<f32> {
         }
     }
     let mut right = 0.0;
-    let rounds = test.count().div_ceil(500);
+    let rounds = digits.test.num_examples().div_ceil(500);
     for _ in 0..rounds {
-        let (images, answers) = test.batch(500)?;
+        let (images, answers) = digits.test.next_batch(500);
         right += session.run_with(&accuracy, feed! { x => images, labels => answers })?.item::<f32>()?;
     }
     Ok(right / rounds as f32)

@@ -13,7 +13,7 @@ fn main() -> Result<()> {
 /// Trains, and gives the part of the test pictures that are told right.
 pub fn train(flags: &mnist_data::Flags) -> Result<f32> {
     const HIDDEN: usize = 100;
-    let (mut digits, mut test) = mnist_data::load(flags.data_dir.as_deref())?;
+    let mut digits = flags.digits()?;
 
     let g = Graph::new();
     let step = g.global_step();
@@ -27,20 +27,19 @@ pub fn train(flags: &mnist_data::Flags) -> Result<f32> {
     let hidden = x.matmul(&hid_w).bias_add(&hid_b).relu();
     let y = hidden.matmul(&sm_w).bias_add(&sm_b).softmax();
     let loss = -(&labels * y.clip_by_value(1e-10, 1.0).log()).sum();
-    let train = Adam::new(0.01).minimize(&loss).increment(&step);
+    let train = Adam::new(0.005).minimize(&loss).increment(&step);
     let accuracy = y.argmax(1).equal(labels.argmax(1)).cast::<f32>().mean();
     let init = g.initialize_all();
 
     let session = Session::new(&g)?;
     session.run(&init)?;
     for i in 0..flags.steps {
-        let (images, answers) = digits.batch(100)?;
+        let (images, answers) = digits.train.next_batch(100);
         let (loss, ()) = session.run_with((&loss, &train), feed! { x => images, labels => answers })?;
         if i % 200 == 0 {
             println!("step {i:5}   loss {:8.3}", loss.item::<f32>()?);
         }
     }
-    let count = test.count();
-    let (images, answers) = test.batch(count)?;
-    session.run_with(&accuracy, feed! { x => images, labels => answers })?.item()
+    let test = feed! { x => digits.test.images(), labels => digits.test.labels() };
+    session.run_with(&accuracy, test)?.item()
 }

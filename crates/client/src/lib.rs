@@ -28,6 +28,7 @@
 mod array;
 mod clip;
 mod control_flow;
+pub mod data;
 mod feed;
 mod fetch;
 mod gradients;

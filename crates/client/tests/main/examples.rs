@@ -34,7 +34,7 @@ fn linear_regression_finds_the_line() {
 
 #[test]
 fn mnist_local_learns_the_digits() {
-    let flags = mnist_local::mnist_data::Flags { data_dir: None, steps: 60 };
+    let flags = mnist_local::mnist_data::Flags { data_dir: None, steps: 100 };
     let accuracy = mnist_local::train(&flags).unwrap();
     assert!(accuracy > 0.9, "{accuracy}");
 }

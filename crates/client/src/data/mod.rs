@@ -1,0 +1,3 @@
+//! Data for training: handwritten digits, files of records, and a pipeline that reads ahead.
+
+pub mod mnist;
