@@ -8,7 +8,7 @@ pub use crate::optimizers::{
 pub use crate::schedules;
 #[cfg(feature = "flags")]
 pub use crate::train::ClusterFlags;
-pub use crate::train::{Saver, replica_device_setter};
+pub use crate::train::{Saver, SyncReplicas, replica_device_setter};
 pub use crate::{
     ClusterSpec, Code, Conv2d, DType, Error, ExponentialMovingAverage, Feeds, Fetch, Gradient, Graph, Operation,
     Output, Padding, Pool, Result, RunOptions, Server, Session, Shape, Tensor, Variable, VariableOptions, concat, cond,

@@ -135,11 +135,14 @@ impl Graph {
         self.collections().lock().use_resource = yes;
     }
 
-    /// The graph's count of training steps, made on first use: an int64 variable called `global_step`.
+    /// The graph's count of training steps, made on first use: an int64 variable called `global_step`. A variable of
+    /// that name made before is taken for it.
     #[track_caller]
     pub fn global_step(&self) -> Variable {
-        if let Some(step) = &self.collections().lock().global_step {
-            return step.clone();
+        let known = self.collections().lock().global_step.clone();
+        let known = known.or_else(|| self.global_variables().into_iter().find(|v| v.name() == "global_step"));
+        if let Some(step) = known {
+            return step;
         }
         let zero = crate::initializers::zeros([]).dtype(DType::I64);
         let s = self.scope();

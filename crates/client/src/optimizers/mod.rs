@@ -89,15 +89,24 @@ pub trait Optimizer {
                 loss.name(),
                 variables.len()
             ));
-            return Minimize { operation: Operation::void(graph) };
+            return Minimize { operation: Operation::void(graph), counted: None };
         }
-        Minimize { operation: self.apply_gradients(&found, None) }
+        let step = self.counts_in(graph);
+        Minimize { operation: self.apply_gradients(&found, step.as_ref()), counted: step }
+    }
+
+    /// The variable in which this optimizer counts steps even if it is not told to; for most there is none.
+    #[track_caller]
+    fn counts_in(&self, _graph: &Graph) -> Option<Variable> {
+        None
     }
 }
 
 /// One training step; run it as it is, or let it count: `.increment(&step)`.
 pub struct Minimize {
     operation: Operation,
+    /// Where it counts already.
+    counted: Option<Variable>,
 }
 
 impl Minimize {
@@ -106,6 +115,15 @@ impl Minimize {
     pub fn increment(self, step: &Variable) -> Operation {
         let graph = self.operation.graph();
         let Some(id) = self.operation.id() else { return self.operation };
+        if let Some(counted) = &self.counted {
+            if counted.place().id() != step.place().id() || !step.graph().is_same(graph) {
+                let (own, other) = (counted.name(), step.name());
+                graph.keep(invalid!(
+                    "this optimizer counts its steps in {own}, not in {other}; apply_gradients takes another count"
+                ));
+            }
+            return self.operation;
+        }
         graph.operation([step.place()], |s, [place]| increment(s, step, place, id, None))
     }
 }

@@ -73,6 +73,13 @@ impl ClusterFlags {
         Ok(self.source(&|name| std::env::var(name).ok())?.0)
     }
 
+    /// Whether anything tells of a cluster: a program may do without one.
+    pub fn is_given(&self) -> bool {
+        let flags = [&self.cluster, &self.ps_hosts, &self.worker_hosts, &self.job_name];
+        flags.iter().any(|flag| flag.is_some())
+            || ["TF_CONFIG", "SLURM_PROCID"].iter().any(|v| std::env::var_os(v).is_some())
+    }
+
     /// The same with an environment of one's own.
     pub(crate) fn task_in(&self, variable: &dyn Fn(&str) -> Option<String>) -> Result<ClusterTask> {
         let (cluster, told) = self.source(variable)?;

@@ -10,6 +10,8 @@ mod queue_runner;
 mod saver;
 #[cfg(feature = "flags")]
 mod slurm;
+mod sync_replicas;
+mod towers;
 
 pub use checkpoints::{CheckpointState, checkpoint_exists, checkpoint_state, latest_checkpoint, remove_checkpoint};
 #[cfg(feature = "flags")]
@@ -19,3 +21,5 @@ pub use device_setter::{GreedyLoadBalancing, PsStrategy, ReplicaDeviceSetter, Ro
 pub use hooks::{Hook, RunArgs, RunContext, RunValues};
 pub use queue_runner::{QueueRunner, start_queue_runners};
 pub use saver::{Saver, SaverBuilder};
+pub use sync_replicas::{LostWorker, SyncReplicas, SyncReplicasHook};
+pub use towers::average_gradients;

@@ -15,3 +15,4 @@ mod replay;
 mod savers;
 mod schedules;
 mod servers;
+mod sync_replicas;
