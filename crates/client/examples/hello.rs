@@ -2,8 +2,7 @@
 
 use ferroflow::prelude::*;
 
-/// Says hello.
-pub fn main() -> Result<()> {
+fn main() -> Result<()> {
     let server = Server::create_local()?; // a cluster of one task, in this process
     let g = Graph::new();
     let hello = g.constant("Hello, distributed world!");

@@ -1,11 +1,12 @@
 //! The MNIST network with two convolutions, dropout and Adam, in one process: `--data_dir DIR --steps N`.
 
+use clap::Parser as _;
 use ferroflow::prelude::*;
 
 pub mod mnist_data;
 
 fn main() -> Result<()> {
-    let accuracy = train(&mnist_data::Flags::parse(300)?, 50)?;
+    let accuracy = train(&mnist_data::Flags::parse(), 50)?;
     println!("accuracy on the test pictures: {:.2} %", 100.0 * accuracy);
     Ok(())
 }
@@ -27,7 +28,7 @@ pub fn train(flags: &mnist_data::Flags, batch: usize) -> Result<f32> {
 
     let session = Session::new(&g)?;
     session.run(&init)?;
-    for i in 0..flags.steps {
+    for i in 0..flags.steps.unwrap_or(300) {
         let (images, answers) = digits.train.next_batch(batch);
         let feeds = feed! { x => images, labels => answers, keep => 0.5f32 };
         let (loss, ()) = session.run_with((&loss, &train), feeds)?;

@@ -1,11 +1,12 @@
 //! The MNIST network with one hidden layer, in one process: `--data_dir DIR --steps N`.
 
+use clap::Parser as _;
 use ferroflow::prelude::*;
 
 pub mod mnist_data;
 
 fn main() -> Result<()> {
-    let accuracy = train(&mnist_data::Flags::parse(2000)?)?;
+    let accuracy = train(&mnist_data::Flags::parse())?;
     println!("accuracy on the test pictures: {:.2} %", 100.0 * accuracy);
     Ok(())
 }
@@ -33,7 +34,7 @@ pub fn train(flags: &mnist_data::Flags) -> Result<f32> {
 
     let session = Session::new(&g)?;
     session.run(&init)?;
-    for i in 0..flags.steps {
+    for i in 0..flags.steps.unwrap_or(2000) {
         let (images, answers) = digits.train.next_batch(100);
         let (loss, ()) = session.run_with((&loss, &train), feed! { x => images, labels => answers })?;
         if i % 200 == 0 {

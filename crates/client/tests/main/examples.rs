@@ -3,8 +3,6 @@
 #[allow(dead_code, clippy::duplicate_mod)] // each is compiled in whole, its own `main` too
 #[path = "../../examples/device_pinned.rs"]
 mod device_pinned;
-#[path = "../../examples/hello.rs"]
-mod hello;
 #[allow(dead_code, clippy::duplicate_mod)] // each is compiled in whole, its own `main` and reader of digits too
 #[path = "../../examples/linear_regression.rs"]
 mod linear_regression;
@@ -15,9 +13,29 @@ mod mnist_cnn;
 #[path = "../../examples/mnist_local.rs"]
 mod mnist_local;
 
+use crate::programs::{Program, free_addresses};
+
 #[test]
 fn hello_says_hello() {
-    hello::main().unwrap();
+    let mut hello = Program::start("hello", &[]);
+    hello.wait_for("Hello");
+    assert_eq!(hello.finish(), ["Hello, distributed world!"]);
+}
+
+#[test]
+fn two_servers_are_one_cluster() {
+    let hosts = free_addresses(2).join(",");
+    let _second = Program::start("local_cluster", &["--local_hosts", &hosts, "--task_index", "1"]);
+    let first = Program::start("local_cluster", &["--local_hosts", &hosts, "--task_index", "0"]);
+    let one_process = Program::start("local_cluster", &[]);
+    for program in [first, one_process] {
+        let wanted = [
+            "w = 3, sum of v times w = 9",
+            "the other session sees v = [11 12], sum of v times w = 69",
+            "devices: /job:local/replica:0/task:0/device:CPU:0 /job:local/replica:0/task:1/device:CPU:0",
+        ];
+        assert_eq!(program.finish(), wanted);
+    }
 }
 
 #[test]
@@ -34,14 +52,14 @@ fn linear_regression_finds_the_line() {
 
 #[test]
 fn mnist_local_learns_the_digits() {
-    let flags = mnist_local::mnist_data::Flags { data_dir: None, steps: 100 };
+    let flags = mnist_local::mnist_data::Flags { data_dir: None, steps: Some(100) };
     let accuracy = mnist_local::train(&flags).unwrap();
     assert!(accuracy > 0.9, "{accuracy}");
 }
 
 #[test]
 fn mnist_cnn_trains() {
-    let flags = mnist_cnn::mnist_data::Flags { data_dir: None, steps: 4 };
+    let flags = mnist_cnn::mnist_data::Flags { data_dir: None, steps: Some(4) };
     let accuracy = mnist_cnn::train(&flags, 20).unwrap();
     assert!(accuracy > 0.1, "better than guessing: {accuracy}");
 }

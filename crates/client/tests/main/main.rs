@@ -11,6 +11,7 @@ mod mistakes;
 mod network;
 mod optimizers;
 mod partitions;
+mod programs;
 mod replay;
 mod savers;
 mod schedules;
