@@ -313,6 +313,23 @@ impl Variable {
         Variable { inner: Arc::new(inner) }
     }
 
+    /// A variable whose nodes are there already.
+    pub(crate) fn assemble(
+        read: Output,
+        place: Output,
+        initial: Output,
+        initializer: Operation,
+        is_resource: bool,
+        slice: Option<SaveSlice>,
+    ) -> Variable {
+        Variable { inner: Arc::new(Inner { read, place, initial, initializer, is_resource, slice }) }
+    }
+
+    /// Whether both are handles on the same variable.
+    pub(crate) fn is_same(&self, other: &Variable) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// The variable's name, which is also its name in checkpoints, unless it is a part of a partitioned variable.
     pub fn name(&self) -> String {
         self.inner.place.name()

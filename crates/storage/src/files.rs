@@ -224,7 +224,7 @@ pub(crate) fn parent_dir(path: &Path) -> &Path {
 }
 
 /// Writes a small file whole: after a failure at any moment the name has its old contents or the new ones.
-pub(crate) fn replace(files: &dyn Files, path: &Path, contents: &[u8]) -> Result<()> {
+pub fn replace(files: &dyn Files, path: &Path, contents: &[u8]) -> Result<()> {
     let temporary = with_suffix(path, &format!(".tmp{:016x}", files.unique()));
     let written = files.create(&temporary).and_then(|mut file| {
         file.write_all(contents)?;

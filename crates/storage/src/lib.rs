@@ -32,7 +32,7 @@ pub use checkpoint_state::{
     CHECKPOINT_STATE_NAME, checkpoint_exists, latest_checkpoint, read_checkpoint_state, write_checkpoint_state,
 };
 pub use events::{EventReader, EventWriter, event_files};
-pub use files::{Files, LocalFiles, ReadFile, WriteFile};
+pub use files::{Files, LocalFiles, ReadFile, WriteFile, replace};
 pub use memory::MemoryFiles;
 pub use record::{Compression, RecordReader, RecordWriter, open_bytes};
 pub use slice::TensorSlice;

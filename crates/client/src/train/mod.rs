@@ -6,6 +6,7 @@ mod cluster_flags;
 mod coordinator;
 mod device_setter;
 pub mod hooks;
+mod meta_graph;
 mod queue_runner;
 mod saver;
 #[cfg(feature = "flags")]
@@ -19,6 +20,7 @@ pub use cluster_flags::{ClusterFlags, ClusterTask};
 pub use coordinator::Coordinator;
 pub use device_setter::{GreedyLoadBalancing, PsStrategy, ReplicaDeviceSetter, RoundRobin, replica_device_setter};
 pub use hooks::{Hook, RunArgs, RunContext, RunValues};
+pub use meta_graph::{export_meta_graph, import_meta_graph};
 pub use queue_runner::{QueueRunner, start_queue_runners};
 pub use saver::{Saver, SaverBuilder};
 pub use sync_replicas::{LostWorker, SyncReplicas, SyncReplicasHook};

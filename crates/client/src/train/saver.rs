@@ -4,6 +4,7 @@
 //! feed the name of the file, run the save or the restore.
 
 use super::checkpoints::{Kept, Policy};
+use super::meta_graph::{self, export_meta_graph};
 use crate::graph::group;
 use crate::partitioned::SaveSlice;
 use crate::{Feeds, Graph, Operation, Output, Session, Variable};
@@ -66,6 +67,7 @@ struct Options {
     policy: Policy,
     sharded: bool,
     pad_step_number: bool,
+    write_meta_graph: bool,
 }
 
 struct Wanted {
@@ -93,7 +95,7 @@ impl Saver {
     /// A saver that is not ordinary.
     pub fn builder(graph: &Graph) -> SaverBuilder {
         let policy = Policy { max_to_keep: 5, every_n_hours: 10_000.0 };
-        let options = Options { policy, sharded: false, pad_step_number: false };
+        let options = Options { policy, sharded: false, pad_step_number: false, write_meta_graph: true };
         SaverBuilder { graph: graph.clone(), chosen: None, name: "save".into(), allow_empty: false, options }
     }
 
@@ -103,6 +105,11 @@ impl Saver {
         let path = self.inner.options.path(prefix.as_ref(), step)?;
         let saved = session.run_with(&self.inner.nodes.save, self.feed(&path)?);
         saved.map_err(|e| e.context(format_args!("saving {}", path.display())))?;
+        if self.inner.options.write_meta_graph {
+            let mut meta = path.clone().into_os_string();
+            meta.push(".meta");
+            export_meta_graph(self.inner.nodes.filename.graph(), Some(self), PathBuf::from(meta))?;
+        }
         let mut kept = self.inner.kept.lock();
         let doomed = kept.add(path.clone(), SystemTime::now());
         kept.write_state(&LocalFiles, &path)?;
@@ -141,6 +148,26 @@ impl Saver {
             keep_checkpoint_every_n_hours: options.policy.every_n_hours as f32,
             version: proto::saver_def::CheckpointFormatVersion::V2 as i32,
         })
+    }
+
+    /// The saver in a message, for a graph that has its nodes.
+    pub(crate) fn from_saver_def(graph: &Graph, def: &proto::SaverDef) -> Result<Saver> {
+        let nodes = Nodes {
+            filename: meta_graph::output(graph, &def.filename_tensor_name)?,
+            save: meta_graph::output(graph, &def.save_tensor_name)?,
+            restore: meta_graph::operation(graph, &def.restore_op_name)?,
+        };
+        let policy = Policy {
+            max_to_keep: usize::try_from(def.max_to_keep).unwrap_or(0),
+            every_n_hours: def.keep_checkpoint_every_n_hours.into(),
+        };
+        let options = Options { policy, sharded: def.sharded, pad_step_number: false, write_meta_graph: true };
+        Ok(Saver::assemble(nodes, options, Vec::new()))
+    }
+
+    fn assemble(nodes: Nodes, options: Options, wanted: Vec<Wanted>) -> Saver {
+        let kept = Mutex::new(Kept::new(options.policy, SystemTime::now()));
+        Saver { inner: Arc::new(Inner { nodes, options, wanted, kept }) }
     }
 
     /// Compares a checkpoint with what is to be restored. One that is not to be seen from here may be seen by the servers.
@@ -252,6 +279,12 @@ impl SaverBuilder {
         self
     }
 
+    /// Whether the graph is written beside each checkpoint, as `prefix.meta`; it is unless told otherwise.
+    pub fn write_meta_graph(mut self, yes: bool) -> Self {
+        self.options.write_meta_graph = yes;
+        self
+    }
+
     /// Whether a graph without variables is no mistake: there is nothing to save then.
     pub fn allow_empty(mut self, yes: bool) -> Self {
         self.allow_empty = yes;
@@ -276,8 +309,7 @@ impl SaverBuilder {
                 || Nodes { filename: Output::void(graph), save: Output::void(graph), restore: Operation::void(graph) };
             (nodes.unwrap_or_else(void), saved.iter().filter_map(Saved::wanted).collect())
         });
-        let kept = Mutex::new(Kept::new(self.options.policy, SystemTime::now()));
-        Saver { inner: Arc::new(Inner { nodes, options: self.options, wanted, kept }) }
+        Saver::assemble(nodes, self.options, wanted)
     }
 
     /// What is saved, ordered by name; the parts of a partitioned variable in their own order.

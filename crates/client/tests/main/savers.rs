@@ -94,6 +94,30 @@ fn a_savers_nodes_are_tensorflows() {
 }
 
 #[test]
+fn what_tensorflow_exported_is_imported() {
+    for name in ["whole", "sharded", "in_parts", "in_parts_sharded"] {
+        for kind in ["reference", "resource"] {
+            let theirs = theirs(&format!("{name}_{kind}"));
+            let (g, saver) = Graph::from_meta_graph(&theirs).unwrap();
+            let mut again = g.to_meta_graph(saver.as_ref()).unwrap();
+            assert_eq!(again.saver_def, theirs.saver_def, "{name}_{kind}");
+            assert_eq!(again.collection_def.len(), theirs.collection_def.len(), "{name}_{kind}");
+            for (collection, theirs) in &theirs.collection_def {
+                let ours = again.collection_def.remove(collection);
+                assert_eq!(ours.map(variable_defs), Some(variable_defs(theirs.clone())), "{name}_{kind} {collection}");
+            }
+        }
+    }
+}
+
+/// The variables of a collection. How replicas of one are brought together is not for graphs of the first kind.
+fn variable_defs(collection: proto::CollectionDef) -> Vec<proto::VariableDef> {
+    let Some(proto::collection_def::Kind::BytesList(list)) = collection.kind else { panic!("{collection:?}") };
+    let decode = |bytes| proto::VariableDef { aggregation: 0, ..proto::VariableDef::decode(bytes).unwrap() };
+    list.value.into_iter().map(decode).collect()
+}
+
+#[test]
 fn what_was_saved_is_restored() {
     for sharded in [false, true] {
         for resource in [false, true] {
@@ -118,7 +142,8 @@ fn what_was_saved_is_restored() {
             assert_eq!(text, Tensor::from(["hello", ""]));
             let mut names: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
             names.sort();
-            assert_eq!(names, ["checkpoint", "model.ckpt-3.data-00000-of-00001", "model.ckpt-3.index"]);
+            let wanted = ["checkpoint", "model.ckpt-3.data-00000-of-00001", "model.ckpt-3.index", "model.ckpt-3.meta"];
+            assert_eq!(names, wanted);
         }
     }
 }
