@@ -2,10 +2,13 @@
 
 mod commands;
 mod logging;
+mod plot;
 mod processes;
+mod screen;
+mod table;
 mod yaml;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// The distributed TensorFlow runtime, rebuilt in Rust.
@@ -17,6 +20,8 @@ Examples:
   ferroflow server --cluster 'ps|h0:2222,worker|h1:2222;h2:2222' --job-name ps --task-index 0
   ferroflow status grpc://h1:2222
   ferroflow stop grpc://h1:2222 --all
+  ferroflow checkpoint show train_logs
+  ferroflow events train_logs
   ferroflow graph show model/graph.pb")]
 struct Arguments {
     /// How much to log: error, warn, info, debug or trace
@@ -35,9 +40,14 @@ enum Command {
     Server(commands::server::Arguments),
     Status(commands::status::Arguments),
     Stop(commands::status::StopArguments),
+    /// Look into checkpoints
+    #[command(subcommand)]
+    Checkpoint(commands::checkpoint::Command),
+    Events(commands::events::Arguments),
     /// Look into graph files
     #[command(subcommand)]
     Graph(commands::graph::Command),
+    Completions(commands::completions::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -48,7 +58,10 @@ fn main() -> ExitCode {
         Command::Server(arguments) => done(commands::server::run(arguments)),
         Command::Status(arguments) => done(commands::status::run(arguments)),
         Command::Stop(arguments) => done(commands::status::stop(arguments)),
+        Command::Checkpoint(command) => commands::checkpoint::run(command).map(|well| ExitCode::from(u8::from(!well))),
+        Command::Events(arguments) => done(commands::events::run(arguments)),
         Command::Graph(command) => done(commands::graph::run(command)),
+        Command::Completions(arguments) => done(commands::completions::run(arguments, Arguments::command())),
     };
     match result {
         Ok(code) => code,
@@ -65,8 +78,7 @@ fn done(result: ferroflow::Result<()>) -> ferroflow::Result<ExitCode> {
 
 #[cfg(test)]
 mod tests {
-    use super::Arguments;
-    use clap::CommandFactory;
+    use super::*;
 
     #[test]
     fn the_command_line_is_sound() {

@@ -1,4 +1,13 @@
-//! Asks running tasks how they are, and tells them to stop.
+//! Looks into what there is: running tasks, which can also be told to stop, checkpoints, event files and graphs.
+
+mod checkpoint;
+mod events;
+mod graph;
+
+pub use checkpoint::{Checkpoint, CheckpointFiles, CheckpointTensor, checkpoints, numbers};
+pub use distributed::nearest;
+pub use events::{Point, scalars};
+pub use graph::{GraphNode, GraphOutput, nodes};
 
 use distributed::ClusterSpec;
 use futures_util::future::join_all;
@@ -32,6 +41,8 @@ pub struct TaskStatus {
     pub shares: usize,
     /// Graphs registered here.
     pub graphs: u32,
+    /// How many steps it has executed a part of.
+    pub steps_run: u64,
     /// Steps under way, the oldest first.
     pub steps: Vec<StepStatus>,
 }
@@ -101,6 +112,7 @@ fn read(status: proto::ferroflow::StatusResponse) -> TaskStatus {
         sessions: opened.len(),
         shares: shares.len(),
         graphs: shares.iter().map(|s| s.graphs).sum(),
+        steps_run: status.steps_run,
         steps: steps.collect(),
     }
 }

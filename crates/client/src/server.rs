@@ -4,14 +4,18 @@ use distributed::local::cpu_devices;
 use distributed::master::DEFAULT_PATIENCE;
 use distributed::{ClusterSpec, LocalCluster, Master, MasterInterface, Peers, TaskName, Worker};
 use framework::{Env, SystemEnv};
+use futures_util::future::join_all;
 use linalg::parallel::Pool;
 use parking_lot::{Condvar, Mutex};
 use proto::ferroflow::{DeviceStatus, SessionStatus, StatusResponse, StepStatus, Wait};
-use rpc::{GrpcNetwork, Listener, MasterService, TaskService, TaskStatus, WorkerService};
-use std::collections::HashMap;
+use rpc::{GrpcNetwork, Listener, MasterService, RemoteTask, TaskService, TaskStatus, WorkerService};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tensor::{Error, Result, invalid};
+
+/// How long it may take to tell a parameter server that a task's work is done.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// How long calls under way may take to end when a server stops.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -56,6 +60,8 @@ struct Task {
     started_micros: u64,
     rpc: Mutex<Option<rpc::Server>>,
     stopping: Stopping,
+    /// Tasks that have said they are done.
+    done: Mutex<BTreeSet<TaskName>>,
 }
 
 /// Whether a server was asked to stop.
@@ -124,14 +130,28 @@ impl Server {
         &self.task.cluster
     }
 
-    /// Waits until the server is told to stop, by `ferroflow stop` or a signal to end the process (SIGTERM, SIGINT);
-    /// calls under way have ended then, and the port is free.
+    /// Waits until the server is told to stop, by `ferroflow stop` or a signal to end the process (SIGTERM, SIGINT), or
+    /// until every worker has said that it is [`done`](Server::done); calls under way have ended then, and the port is
+    /// free.
     pub fn join(self) -> Result<()> {
         let task = self.task.clone();
         rpc::runtime::on_signal(move || task.stopping.ask(DRAIN))?;
         let drain = self.task.stopping.wait();
         self.shut_down(drain);
         Ok(())
+    }
+
+    /// This task's work is done: tells the parameter servers, which end when the last worker has said so, and stops.
+    /// One that cannot be told is none that waits.
+    pub fn done(self) {
+        let name = self.task_name();
+        let servers = self.task.cluster.as_dict().get("ps").into_iter().flat_map(|tasks| tasks.values());
+        let remote: Vec<RemoteTask> = servers.map(|address| RemoteTask::new(address, FAREWELL)).collect();
+        let told = join_all(remote.iter().map(|server| server.sign_off(&name)));
+        for failed in runtime::block_on(told, None).into_iter().flatten().filter_map(Result::err) {
+            tracing::debug!("{name} is done, but a parameter server was not told: {failed}");
+        }
+        self.shut_down(DRAIN);
     }
 
     /// Stops: refuses new calls, lets those under way end within a limit, frees the port.
@@ -209,6 +229,7 @@ impl ServerBuilder {
             started_micros: env.wall_micros(),
             rpc: Mutex::new(None),
             stopping: Stopping::default(),
+            done: Mutex::default(),
         });
         let status = Arc::new(Status(Arc::downgrade(&task)));
         let server = listener.serve(vec![
@@ -263,9 +284,27 @@ impl TaskStatus for Status {
             task.stopping.ask(drain.unwrap_or(DRAIN));
         }
     }
+
+    fn signed_off(&self, task: &str) -> Result<()> {
+        self.0.upgrade().map_or(Ok(()), |own| own.signed_off(task.parse()?))
+    }
 }
 
 impl Task {
+    /// Another task's work is done; when it was the last worker, so is ours.
+    fn signed_off(&self, task: TaskName) -> Result<()> {
+        self.cluster.task_address(&task.job, task.index)?;
+        let mut done = self.done.lock();
+        done.insert(task);
+        let is_worker = |job: &str| matches!(job, "worker" | "chief" | "master");
+        let is_last =
+            self.cluster.tasks().filter(|(task, _)| is_worker(&task.job)).all(|(task, _)| done.contains(&task));
+        if is_last && !is_worker(&self.name.job) {
+            self.stopping.ask(DRAIN);
+        }
+        Ok(())
+    }
+
     fn status(&self) -> StatusResponse {
         let worker = self.worker.status();
         let micros = |time: Duration| time.as_micros() as i64;
@@ -296,6 +335,7 @@ impl Task {
                 .collect(),
             session: opened.map(session(true)).chain(shares.map(session(false))).collect(),
             step: steps.collect(),
+            steps_run: worker.steps_run,
         }
     }
 }

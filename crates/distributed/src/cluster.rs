@@ -1,6 +1,7 @@
 //! Who is in a cluster, and how to reach them.
 
 use crate::interface::WorkerInterface;
+use crate::nearest::nearest;
 use framework::{BoxFuture, DeviceName, DeviceSpec};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -140,7 +141,8 @@ impl ClusterSpec {
     pub fn tasks_of(&self, job: &str) -> Result<&BTreeMap<u32, String>> {
         self.jobs.get(job).ok_or_else(|| {
             let known: Vec<&str> = self.jobs().collect();
-            not_found!("there is no job '{job}' in the cluster; its jobs are {}", known.join(", "))
+            let advice = nearest(job, self.jobs()).map(|near| format!("; did you mean '{near}'?")).unwrap_or_default();
+            not_found!("there is no job '{job}' in the cluster; its jobs are {}{advice}", known.join(", "))
         })
     }
 

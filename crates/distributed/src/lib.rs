@@ -7,10 +7,12 @@ pub mod cluster;
 pub mod interface;
 pub mod local;
 pub mod master;
+mod nearest;
 pub mod worker;
 
 pub use cluster::{ClusterSpec, Network, Peers, TaskName};
 pub use interface::{MasterInterface, RunStep, RunStepReply, WorkerInterface};
 pub use local::LocalCluster;
 pub use master::Master;
+pub use nearest::nearest;
 pub use worker::Worker;

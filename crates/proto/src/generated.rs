@@ -32,6 +32,9 @@ pub mod ferroflow {
         pub session: ::prost::alloc::vec::Vec<SessionStatus>,
         #[prost(message, repeated, tag = "10")]
         pub step: ::prost::alloc::vec::Vec<StepStatus>,
+        /// How many steps it has executed a part of.
+        #[prost(uint64, tag = "11")]
+        pub steps_run: u64,
     }
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct DeviceStatus {
@@ -90,6 +93,15 @@ pub mod ferroflow {
     }
     #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct StopResponse {}
+    /// Tells a task that another one has done its work and will not need it any more.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct SignOffRequest {
+        /// Who is done, as in /job:worker/replica:0/task:0.
+        #[prost(string, tag = "1")]
+        pub task: ::prost::alloc::string::String,
+    }
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct SignOffResponse {}
 }
 
 /// A shape, or what is known of one.

@@ -7,7 +7,7 @@ use crate::server::{Call, Service, unknown_method};
 use bytes::Bytes;
 use framework::BoxFuture;
 use prost::Message;
-use proto::ferroflow::{StatusRequest, StatusResponse, StopRequest, StopResponse};
+use proto::ferroflow::{SignOffRequest, SignOffResponse, StatusRequest, StatusResponse, StopRequest, StopResponse};
 use std::sync::Arc;
 use std::time::Duration;
 use tensor::Result;
@@ -18,6 +18,8 @@ pub trait TaskStatus: Send + Sync + 'static {
     fn status(&self) -> StatusResponse;
     /// Asks it to let calls under way end within this time, if one is given, and then to exit. Returns at once.
     fn stop(&self, drain: Option<Duration>);
+    /// Hears that another task has done its work.
+    fn signed_off(&self, task: &str) -> Result<()>;
 }
 
 /// A task behind gRPC.
@@ -39,6 +41,11 @@ impl TaskService {
                 let drain = u64::try_from(request.drain_micros).ok().filter(|&micros| micros > 0);
                 self.task.stop(drain.map(Duration::from_micros));
                 finish(&StopResponse {}, "Stop")
+            }
+            "SignOff" => {
+                let request: SignOffRequest = call.message.decode("a SignOff request")?;
+                self.task.signed_off(&request.task)?;
+                finish(&SignOffResponse {}, "SignOff")
             }
             _ => Err(unknown_method()),
         }
@@ -80,6 +87,12 @@ impl RemoteTask {
     pub async fn stop(&self, drain: Option<Duration>) -> Result<()> {
         let drain_micros = drain.map_or(0, |drain| i64::try_from(drain.as_micros()).unwrap_or(i64::MAX));
         let _: StopResponse = self.ask("/ferroflow.Task/Stop", &StopRequest { drain_micros }).await?;
+        Ok(())
+    }
+
+    /// Tells the task that another one has done its work.
+    pub async fn sign_off(&self, task: &str) -> Result<()> {
+        let _: SignOffResponse = self.ask("/ferroflow.Task/SignOff", &SignOffRequest { task: task.into() }).await?;
         Ok(())
     }
 

@@ -308,6 +308,9 @@ fn a_task_tells_how_it_is_and_is_told_to_stop() {
         fn stop(&self, drain: Option<Duration>) {
             *self.0.lock().unwrap() = Some(drain);
         }
+        fn signed_off(&self, task: &str) -> Result<()> {
+            if task == "worker" { Ok(()) } else { Err(tensor::not_found!("no task {task}")) }
+        }
     }
     let told = Arc::new(Told(Default::default()));
     let listener = Listener::bind("127.0.0.1:0").unwrap();
@@ -318,4 +321,6 @@ fn a_task_tells_how_it_is_and_is_told_to_stop() {
         wait(task.stop(drain)).unwrap();
         assert_eq!(*told.0.lock().unwrap(), Some(drain));
     }
+    wait(task.sign_off("worker")).unwrap();
+    assert_eq!(wait(task.sign_off("nobody")).unwrap_err().code, Code::NotFound);
 }

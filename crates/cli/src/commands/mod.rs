@@ -1,5 +1,8 @@
 //! One file per command.
 
+pub mod checkpoint;
+pub mod completions;
+pub mod events;
 pub mod graph;
 pub mod launch;
 pub mod server;

@@ -1,18 +1,31 @@
 //! `ferroflow status` and `ferroflow stop`: a running cluster, asked and told.
 
+use super::print;
+use crate::screen::Screen;
 use clap::Args;
-use ferroflow::Result;
 use ferroflow::inspect::{self, TaskStatus};
+use ferroflow::{Code, Error, Result};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Show the tasks of a cluster: devices, sessions, running steps and what each waits for
+/// Show the tasks of a cluster: devices, sessions, steps a second, running steps and what each waits for
 #[derive(Args)]
-#[command(after_help = "Examples:\n  ferroflow status grpc://h1:2222\n  ferroflow status h1:2222 --json")]
+#[command(after_help = "\
+Examples:
+  ferroflow status grpc://h1:2222
+  ferroflow status h1:2222 --watch
+  ferroflow status h1:2222 --json | jq '.[].steps'")]
 pub struct Arguments {
     /// Any task of the cluster
     #[arg(value_name = "TARGET")]
     target: String,
+    /// Go on showing it, until q or Ctrl-C
+    #[arg(long, conflicts_with = "json")]
+    watch: bool,
+    /// Seconds from one look to the next
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    interval: f64,
     /// Print JSON, for programs
     #[arg(long)]
     json: bool,
@@ -39,11 +52,68 @@ pub struct StopArguments {
     wait: u64,
 }
 
+/// How long steps are counted for a single look.
+const SAMPLE: Duration = Duration::from_millis(400);
+
 /// Prints how the tasks are.
 pub fn run(arguments: Arguments) -> Result<()> {
-    let tasks = inspect::status(&arguments.target, Duration::from_secs(arguments.wait))?;
-    print!("{}", if arguments.json { json(&tasks) } else { table(&tasks) });
+    let limit = Duration::from_secs(arguments.wait);
+    let mut rates = Rates::default();
+    let first = inspect::status(&arguments.target, limit)?;
+    rates.update(&first);
+    if arguments.json {
+        return print(&json(&first));
+    }
+    if arguments.watch {
+        let interval = Duration::try_from_secs_f64(arguments.interval).map_err(|_| {
+            Error::new(Code::InvalidArgument, format!("--interval is {}, wanted seconds", arguments.interval))
+        })?;
+        return watch(&arguments.target, limit, interval.max(Duration::from_millis(50)), rates);
+    }
+    std::thread::sleep(SAMPLE);
+    let tasks = inspect::status(&arguments.target, limit)?;
+    rates.update(&tasks);
+    print(&table(&tasks, &rates))
+}
+
+/// Looks again and again. A cluster that cannot be reached may come back.
+fn watch(target: &str, limit: Duration, interval: Duration, mut rates: Rates) -> Result<()> {
+    let screen = Screen::open()?;
+    while !screen.closed_within(interval) {
+        let text = match inspect::status(target, limit) {
+            Ok(tasks) => {
+                rates.update(&tasks);
+                table(&tasks, &rates)
+            }
+            Err(e) => format!("{}\n", e.message),
+        };
+        screen.show(&format!("ferroflow status {target}"), &text)?;
+    }
     Ok(())
+}
+
+/// How many steps a second each task runs, from one look to the next.
+#[derive(Default)]
+struct Rates {
+    seen: HashMap<String, (Instant, u64)>,
+    per_second: HashMap<String, f64>,
+}
+
+impl Rates {
+    fn update(&mut self, tasks: &[TaskStatus]) {
+        let now = Instant::now();
+        for task in tasks.iter().filter(|task| task.problem.is_none()) {
+            let before = self.seen.insert(task.task.clone(), (now, task.steps_run));
+            // A task that was started again counts from nothing.
+            let since = before.filter(|(_, count)| *count <= task.steps_run);
+            let rate = since.map(|(at, count)| (task.steps_run - count) as f64 / (now - at).as_secs_f64().max(1e-3));
+            self.per_second.extend(rate.map(|rate| (task.task.clone(), rate)));
+        }
+    }
+
+    fn of(&self, task: &TaskStatus) -> String {
+        self.per_second.get(&task.task).map_or_else(|| "-".into(), |rate| format!("{rate:.0}"))
+    }
 }
 
 /// Stops a task, or all of its cluster: the one asked last.
@@ -70,41 +140,45 @@ fn short(task: &str) -> String {
     task.replace("/replica:0", "")
 }
 
-fn table(tasks: &[TaskStatus]) -> String {
-    let header = ["TASK", "ADDRESS", "UPTIME", "MEMORY", "DEVICES", "SESSIONS", "GRAPHS", "STEPS"].map(String::from);
-    let rows = tasks.iter().map(|t| match &t.problem {
-        Some(_) => [
-            short(&t.task),
-            t.address.clone(),
-            "down".into(),
-            "-".into(),
-            "-".into(),
-            "-".into(),
-            "-".into(),
-            "-".into(),
-        ],
-        None => [
-            short(&t.task),
-            t.address.clone(),
-            age(t.uptime),
-            format!("{} MB", t.resident_bytes >> 20),
-            t.devices.len().to_string(),
-            format!("{} + {}", t.sessions, t.shares),
-            t.graphs.to_string(),
-            t.steps.len().to_string(),
-        ],
-    });
-    let rows: Vec<[String; 8]> = std::iter::once(header).chain(rows).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+fn table(tasks: &[TaskStatus], rates: &Rates) -> String {
+    let header = ["TASK", "ADDRESS", "UPTIME", "MEMORY", "DEVICES", "SESSIONS", "GRAPHS", "STEPS/S", "RUNNING"];
+    let row = |task: &TaskStatus| {
+        let mut cells = vec![short(&task.task), task.address.clone()];
+        match task.problem {
+            Some(_) => cells.extend(["down", "-", "-", "-", "-", "-", "-"].map(String::from)),
+            None => cells.extend([
+                age(task.uptime),
+                format!("{} MB", task.resident_bytes >> 20),
+                devices(task),
+                format!("{} + {}", task.sessions, task.shares),
+                task.graphs.to_string(),
+                rates.of(task),
+                task.steps.len().to_string(),
+            ]),
+        }
+        cells
+    };
+    let rows: Vec<Vec<String>> =
+        std::iter::once(header.map(String::from).to_vec()).chain(tasks.iter().map(row)).collect();
     let mut out = String::new();
-    for (i, row) in rows.iter().enumerate() {
-        let cells: Vec<String> = row.iter().enumerate().map(|(c, cell)| format!("{cell:<0$}", width(c))).collect();
-        let _ = writeln!(out, "{}", cells.join("  ").trim_end());
+    for (i, line) in crate::table::lines(&rows).iter().enumerate() {
+        let _ = writeln!(out, "{line}");
         if let Some(task) = i.checked_sub(1).map(|i| &tasks[i]) {
             details(&mut out, task);
         }
     }
     out
+}
+
+/// `2 CPU`: how many devices of each kind.
+fn devices(task: &TaskStatus) -> String {
+    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in &task.devices {
+        let kind = name.rsplit("device:").next().and_then(|device| device.split(':').next()).unwrap_or(name);
+        *kinds.entry(kind).or_default() += 1;
+    }
+    let counted: Vec<String> = kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    counted.join(", ")
 }
 
 fn details(out: &mut String, task: &TaskStatus) {
@@ -122,7 +196,8 @@ fn details(out: &mut String, task: &TaskStatus) {
     }
 }
 
-fn age(time: Duration) -> String {
+/// A time for people.
+pub fn age(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
         0..60 => format!("{:.1} s", time.as_secs_f64()),
@@ -156,6 +231,7 @@ fn json(tasks: &[TaskStatus]) -> String {
             "sessions": t.sessions,
             "shares": t.shares,
             "graphs": t.graphs,
+            "steps_run": t.steps_run,
             "steps": t.steps.iter().map(step).collect::<Vec<_>>(),
         })
     };
@@ -180,7 +256,7 @@ mod tests {
             address: "a:1".into(),
             uptime: Duration::from_secs(3700),
             resident_bytes: 15 << 20,
-            devices: vec!["cpu".into()],
+            devices: vec!["/job:ps/replica:0/task:0/device:CPU:0".into()],
             sessions: 1,
             shares: 2,
             graphs: 3,
@@ -193,15 +269,19 @@ mod tests {
             problem: Some("connection refused".into()),
             ..TaskStatus::default()
         };
+        let mut rates = Rates::default();
+        rates.update(&[TaskStatus { steps_run: 9, ..up.clone() }]);
+        assert_eq!(rates.of(&up), "-", "one look counts nothing");
+        rates.update(&[TaskStatus { steps_run: 9, ..up.clone() }]);
         expect_test::expect![[r#"
-            TASK                ADDRESS  UPTIME  MEMORY  DEVICES  SESSIONS  GRAPHS  STEPS
-            /job:ps/task:0      a:1      1h01m   15 MB   1        1 + 2     3       1
+            TASK                ADDRESS  UPTIME  MEMORY  DEVICES  SESSIONS  GRAPHS  STEPS/S  RUNNING
+            /job:ps/task:0      a:1      1h01m   15 MB   1 CPU    1 + 2     3       0        1
                 step 7 of session abc, for 4.1 s:
                     get (QueueDequeueV2) for its handle, for 1m01s
-            /job:worker/task:0  b:1      down    -       -        -         -       -
+            /job:worker/task:0  b:1      down    -       -        -         -       -        -
                 connection refused
         "#]]
-        .assert_eq(&table(&[up.clone(), down.clone()]));
+        .assert_eq(&table(&[up.clone(), down.clone()], &rates));
         let parsed: serde_json::Value = serde_json::from_str(&json(&[up, down])).unwrap();
         assert_eq!(parsed[0]["steps"][0]["waits"][0]["seconds"], 61.0);
         assert_eq!(parsed[1]["problem"], "connection refused");

@@ -144,6 +144,7 @@ fn printable(line: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     fn shell(script: &str) -> Program {
         let arguments = ["sh", "-c", script].map(String::from).to_vec();
@@ -187,9 +188,16 @@ mod tests {
         let (_child, events) = start(&shell("sleep 1000 & echo $!; exit 0"));
         let left = Pid::from_raw(line(&events).parse().unwrap()).unwrap();
         assert!(end(&events).success());
-        // Nobody may have reaped it yet, but it no longer runs.
-        let state = std::fs::read_to_string(format!("/proc/{}/stat", left.as_raw_nonzero())).unwrap_or_default();
-        assert!(state.is_empty() || state.contains(") Z") || state.contains(") X"), "{state}");
+        // It was killed; the system may take a moment, and nobody may have reaped it.
+        let end = Instant::now() + Duration::from_secs(20);
+        loop {
+            let state = std::fs::read_to_string(format!("/proc/{}/stat", left.as_raw_nonzero())).unwrap_or_default();
+            if state.is_empty() || state.contains(") Z") || state.contains(") X") {
+                break;
+            }
+            assert!(Instant::now() < end, "{state}");
+            std::thread::yield_now();
+        }
     }
 
     #[test]

@@ -23,5 +23,7 @@ pub use hooks::{Hook, RunArgs, RunContext, RunValues};
 pub use meta_graph::{export_meta_graph, import_meta_graph};
 pub use queue_runner::{QueueRunner, start_queue_runners};
 pub use saver::{Saver, SaverBuilder};
+#[cfg(feature = "flags")]
+pub use slurm::slurm_allocation;
 pub use sync_replicas::{LostWorker, SyncReplicas, SyncReplicasHook};
 pub use towers::average_gradients;

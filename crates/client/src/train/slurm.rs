@@ -1,7 +1,7 @@
 //! What SLURM tells the processes of a step about themselves.
 
 use crate::{ClusterSpec, TaskName};
-use tensor::{Error, Result, invalid};
+use tensor::{Error, Result, failed_precondition, invalid};
 
 /// More nodes than any cluster has: a list that names more is a mistake, and is not written out.
 const NODES_MAX: usize = 1 << 16;
@@ -13,6 +13,28 @@ pub(crate) struct Step {
     rank: usize,
 }
 
+/// The node of each task of the SLURM allocation that these variables describe, for a program that starts the tasks
+/// itself.
+pub fn slurm_allocation(variable: &dyn Fn(&str) -> Option<String>) -> Result<Vec<String>> {
+    let read = |name: &'static str| {
+        let none = || failed_precondition!("{name} is not set: this is no SLURM allocation; try salloc or sbatch");
+        variable(name).map(|value| (name, value)).ok_or_else(none)
+    };
+    let tasks = tasks_of(read("SLURM_JOB_NODELIST")?, read("SLURM_TASKS_PER_NODE")?)?;
+    Ok(tasks.into_iter().map(|(node, _)| node).collect())
+}
+
+/// The node of each task, and the task's number on it, from the two lists and the names of their variables.
+fn tasks_of(nodes: (&'static str, String), counts: (&'static str, String)) -> Result<Vec<(String, u16)>> {
+    let nodes = expand_nodes(&nodes.1).map_err(|e| e.context(nodes.0))?;
+    let counts = expand_counts(&counts.1).map_err(|e| e.context(counts.0))?;
+    if nodes.len() != counts.len() {
+        return Err(invalid!("SLURM names {} nodes, but tasks on {} of them", nodes.len(), counts.len()));
+    }
+    let on = |(node, count): (String, u16)| (0..count).map(move |number| (node.clone(), number));
+    Ok(nodes.into_iter().zip(counts).flat_map(on).collect())
+}
+
 impl Step {
     /// The step that this process belongs to; none if SLURM did not start it.
     pub(crate) fn read(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Step>> {
@@ -21,15 +43,8 @@ impl Step {
             let found = variable(step).map(|value| (step, value)).or_else(|| variable(job).map(|value| (job, value)));
             found.ok_or_else(|| invalid!("SLURM_PROCID is set, but neither {step} nor {job}; is this a SLURM step?"))
         };
-        let (name, nodes) = either("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")?;
-        let nodes = expand_nodes(&nodes).map_err(|e| e.context(name))?;
-        let (name, counts) = either("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")?;
-        let counts = expand_counts(&counts).map_err(|e| e.context(name))?;
-        if nodes.len() != counts.len() {
-            return Err(invalid!("SLURM names {} nodes, but tasks on {} of them", nodes.len(), counts.len()));
-        }
-        let on = |(node, count): (String, u16)| (0..count).map(move |number| (node.clone(), number));
-        let tasks: Vec<(String, u16)> = nodes.into_iter().zip(counts).flat_map(on).collect();
+        let nodes = either("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")?;
+        let tasks = tasks_of(nodes, either("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")?)?;
         let rank = rank.trim().parse().ok().filter(|rank| *rank < tasks.len());
         let rank = rank.ok_or_else(|| invalid!("SLURM_PROCID is not the number of one of {} tasks", tasks.len()))?;
         Ok(Some(Step { tasks, rank }))

@@ -139,6 +139,21 @@ fn a_server_told_to_stop_ends_its_join() {
 }
 
 #[test]
+fn a_parameter_server_ends_when_every_worker_is_done() {
+    let mut servers = cluster();
+    let second = servers.pop().unwrap();
+    let first = servers.pop().unwrap();
+    let ps = servers.pop().unwrap();
+    let (target, port) = (over_network(&ps), ps.target().rsplit(':').next().unwrap().parse::<u16>().unwrap());
+    let joined = std::thread::spawn(move || ps.join());
+    second.done();
+    assert!(inspect::status(&target, Duration::from_secs(5)).is_ok(), "one worker is still at work");
+    first.done();
+    joined.join().unwrap().unwrap();
+    TcpListener::bind(("127.0.0.1", port)).unwrap();
+}
+
+#[test]
 fn tasks_and_clients_may_start_in_any_order() {
     let mut taken = 0;
     'seeds: for seed in 0..200u64 {

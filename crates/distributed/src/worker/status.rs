@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use runtime::{Wait, Watcher};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// What a worker is doing now.
@@ -15,6 +16,8 @@ pub struct WorkerStatus {
     pub sessions: Vec<(SessionHandle, u32)>,
     /// The steps under way, the oldest first.
     pub steps: Vec<RunningStep>,
+    /// How many steps have been run here since it started.
+    pub steps_run: u64,
 }
 
 /// A step under way.
@@ -30,9 +33,10 @@ pub struct RunningStep {
     pub waits: Vec<Wait>,
 }
 
-/// The steps that did not end at once.
+/// How many steps there were, and those that did not end at once.
 #[derive(Default)]
 pub(super) struct RunningSteps {
+    count: AtomicU64,
     table: Mutex<HashMap<i64, Entry>>,
 }
 
@@ -49,6 +53,11 @@ pub(super) struct Noted<'a> {
 }
 
 impl RunningSteps {
+    /// A step has begun.
+    pub(super) fn count(&self) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn note(&self, step: i64, session: &Arc<str>, since: Instant, watchers: Vec<Watcher>) -> Noted<'_> {
         self.table.lock().insert(step, Entry { session: session.clone(), since, watchers });
         Noted { steps: self, step }
@@ -75,6 +84,6 @@ impl Worker {
         };
         let mut steps: Vec<RunningStep> = self.running.table.lock().iter().map(step).collect();
         steps.sort_by_key(|step| std::cmp::Reverse(step.age));
-        WorkerStatus { sessions, steps }
+        WorkerStatus { sessions, steps, steps_run: self.running.count.load(Ordering::Relaxed) }
     }
 }

@@ -57,6 +57,7 @@ impl Worker {
         rendezvous: &LocalRendezvous,
         request: RunGraph,
     ) -> Result<RunGraphReply> {
+        self.running.count();
         let trace = request.trace.then(|| Arc::new(Trace::default()));
         for (key, value) in request.send {
             rendezvous.send(&key, Delivery::Tensor(value))?;

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Run a program as every task of a cluster: here, over ssh, or on Kubernetes
+/// Run a program as every task of a cluster: here, over ssh, in a Slurm allocation, or on Kubernetes
 #[derive(Args)]
 #[command(after_help = "\
 Every process finds its place in the environment variable TF_CONFIG. Where {flags} stands among the arguments, these
@@ -33,12 +33,13 @@ Examples:
   ferroflow launch --workers 2 --restart on-failure:3 -- python3 trainer.py {flags} --train_steps=1000
   ferroflow launch --ps 1 --workers 2                      # servers only, for sessions on grpc://…
   ferroflow launch --host-file hosts.txt --ps 1 --workers 8 -- ./trainer {flags}
+  salloc -n 3 ferroflow launch --slurm --ps 1 -- ./trainer {flags}
   ferroflow launch --kubernetes --image registry/trainer:1 --workers 4 -- trainer | kubectl apply -f -")]
 pub struct Arguments {
     /// How many parameter servers
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     ps: u32,
-    /// How many workers; two unless given
+    /// How many workers; two unless given, and with --slurm as many as the allocation has tasks left
     #[arg(long, value_name = "COUNT")]
     workers: Option<u32>,
     /// Whether a task that fails is started again: never, on-failure (3 times) or on-failure:TIMES
@@ -54,7 +55,7 @@ pub struct Arguments {
     #[arg(long, value_name = "SECONDS")]
     linger: Option<f64>,
     /// Run over ssh on these machines: a line each, HOST or HOST slots=COUNT
-    #[arg(long, value_name = "FILE", conflicts_with = "kubernetes", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["slurm", "kubernetes"], value_hint = ValueHint::FilePath)]
     host_file: Option<PathBuf>,
     /// The command that reaches another machine
     #[arg(long, value_name = "COMMAND", default_value = "ssh", requires = "host_file")]
@@ -62,6 +63,9 @@ pub struct Arguments {
     /// The first port on machines that are not this one
     #[arg(long, value_name = "PORT", default_value_t = 2222)]
     port: u16,
+    /// Run on the tasks of the Slurm allocation we are in
+    #[arg(long, conflicts_with = "kubernetes")]
+    slurm: bool,
     #[command(flatten)]
     kubernetes: kubernetes::Manifests,
     /// The program and its arguments
@@ -118,6 +122,10 @@ fn counted(ps: usize, tasks: &[TaskProcess]) -> String {
 impl Arguments {
     fn places(&self) -> Result<Places> {
         let workers = self.workers.unwrap_or(DEFAULT_WORKERS);
+        if self.slurm {
+            let slots = ferroflow::train::slurm_allocation(&|name| std::env::var(name).ok())?;
+            return Places::in_slurm(&slots, self.ps, self.workers, self.port);
+        }
         if self.ps == 0 && workers == 0 {
             return Err(Error::new(Code::InvalidArgument, "a cluster of no tasks: --ps and --workers are both 0"));
         }

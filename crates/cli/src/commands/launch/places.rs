@@ -20,6 +20,8 @@ enum Machines {
     Here,
     /// Others, reached by this command.
     Ssh(String),
+    /// Those of the Slurm allocation we are in.
+    Slurm,
 }
 
 impl Places {
@@ -38,6 +40,23 @@ impl Places {
         Ok(Places { cluster: deal_over(&slots, ps, workers, port)?, machines: Machines::Ssh(ssh.to_string()) })
     }
 
+    /// Tasks on those of a Slurm allocation, whose nodes these are.
+    pub fn in_slurm(slots: &[String], ps: u32, workers: Option<u32>, port: u16) -> Result<Places> {
+        let count = slots.len() as u32;
+        let wanted = ps.saturating_add(workers.unwrap_or(1));
+        if wanted > count {
+            let message = format!(
+                "the allocation has {count} task{}, wanted {wanted} for {ps} ps and {} or more workers; ask Slurm for them \
+                 with -n {wanted}",
+                if count == 1 { "" } else { "s" },
+                wanted - ps
+            );
+            return Err(Error::new(Code::ResourceExhausted, message));
+        }
+        let cluster = deal_over(slots, ps, workers.unwrap_or(count - ps), port)?;
+        Ok(Places { cluster, machines: Machines::Slurm })
+    }
+
     /// What to run on this machine so that a program runs where its task is.
     pub fn reach(&self, task: &TaskName, program: Program, grace: Duration) -> Program {
         let address = self.cluster.task_address(&task.job, task.index).unwrap_or_default();
@@ -45,6 +64,7 @@ impl Places {
         match &self.machines {
             Machines::Here => program,
             Machines::Ssh(command) => over_ssh(command, host, &program, grace),
+            Machines::Slurm => in_allocation(host, program),
         }
     }
 }
@@ -144,6 +164,13 @@ fn over_ssh(command: &str, host: &str, program: &Program, grace: Duration) -> Pr
     Program { arguments, environment: BTreeMap::new(), stop: Stop::EndOfInput }
 }
 
+/// The program on one machine of the allocation. Slurm passes the environment and signals on.
+fn in_allocation(host: &str, program: Program) -> Program {
+    let srun = ["srun", "--nodes=1", "--ntasks=1", "--overlap", "--quiet", "--unbuffered"].map(String::from);
+    let arguments = srun.into_iter().chain([format!("--nodelist={host}"), "--".into()]).chain(program.arguments);
+    Program { arguments: arguments.collect(), ..program }
+}
+
 /// A word as a shell reads it back.
 fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,@%+".contains(c);
@@ -173,6 +200,14 @@ mod tests {
         assert_eq!(slots, ["a", "b", "a"]);
         let cluster = deal_over(&slots, 1, 4, 2222).unwrap();
         assert_eq!(cluster.to_string(), "ps|a:2222,worker|b:2222;a:2223;a:2224;b:2223");
+    }
+
+    #[test]
+    fn an_allocation_may_be_too_small() {
+        let nodes = ["n1".to_string(), "n1".into(), "n2".into()];
+        assert_eq!(Places::in_slurm(&nodes, 1, None, 70).unwrap().cluster.to_string(), "ps|n1:70,worker|n1:71;n2:70");
+        let e = Places::in_slurm(&nodes, 1, Some(3), 70).map(|_| ()).unwrap_err();
+        assert!(e.message.contains("has 3 tasks, wanted 4"), "{e}");
     }
 
     #[test]
