@@ -282,7 +282,9 @@ def saved_and_restored(cluster):
 
 def rust_client(cluster):
     """A session of our own, on whoever is master."""
-    output = subprocess.check_output([example("device_pinned"), cluster.target, "1"], timeout=120, text=True)
+    hosts = ["--%s_hosts=%s" % (job, ",".join(tasks)) for job, tasks in cluster.spec.items()]
+    command = [example("device_pinned"), "--existing_servers"] + hosts
+    output = subprocess.check_output(command, timeout=120, text=True)
     return [np.float32(line.split()[-1]) for line in output.splitlines()]
 
 

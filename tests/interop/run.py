@@ -1,8 +1,8 @@
-"""Lets TensorFlow read the files we write and run a graph we built, and compares.
+"""Lets TensorFlow and TensorBoard read the files we write, runs a graph we built, and compares.
 
     python tests/interop/run.py
 
-Needs a Python with TensorFlow, and cargo. Prints a line per check and a closing line; exits with 1 if any failed.
+Needs a Python with TensorFlow and TensorBoard, and cargo. Prints a line per check and a closing line; exits with 1 if any failed.
 """
 
 import os
@@ -71,6 +71,27 @@ def events_are_read(folder):
     assert found == [np.float32(1) / np.float32(i + 1) for i in range(10)], found
 
 
+def tensorboard_shows_a_run(folder):
+    from tensorboard.backend.event_processing import event_accumulator
+
+    kinds = [event_accumulator.SCALARS, event_accumulator.HISTOGRAMS, event_accumulator.IMAGES, event_accumulator.TENSORS]
+    found = event_accumulator.EventAccumulator(os.path.join(folder, "events"), dict.fromkeys(kinds, 0)).Reload()
+    loss = found.Scalars("loss")
+    assert [event.step for event in loss] == list(range(20))
+    assert loss[0].value == 31.5 and loss[19].value < 1e-3, loss
+    histogram = found.Histograms("errors")[0].histogram_value
+    assert (histogram.num, histogram.min, histogram.max) == (4, 0, 81), histogram
+    assert sum(histogram.bucket) == 4 and len(histogram.bucket) == len(histogram.bucket_limit)
+    image = found.Images("picture/image/0")[0]
+    pixels = tf.io.decode_png(image.encoded_image_string).numpy()
+    assert pixels.shape == (2, 2, 1) and pixels.max() == 255, pixels
+    assert found.Tensors("note")[0].tensor_proto.string_val == [b"a *line* through 0"]
+    assert found.SummaryMetadata("note").plugin_data.plugin_name == "text"
+    nodes = {node.name: node for node in found.Graph().node}
+    assert nodes["model/Square"].attr["_output_shapes"].list.shape[0].dim[0].size == -1
+    assert found.RunMetadata("step10").step_stats.dev_stats[0].node_stats
+
+
 def a_training_graph_with_resource_variables_gives_the_same_numbers(folder):
     train(os.path.join(folder, "resource"))
 
@@ -113,14 +134,19 @@ CHECKS = [
     many_tensors_come_out_byte_for_byte_the_same,
     records_are_read,
     events_are_read,
+    tensorboard_shows_a_run,
 ]
 
 
 def main():
     passed = failed = 0
     with tempfile.TemporaryDirectory() as folder:
-        for package, example in [("ferroflow-storage", "write_bundle"), ("ferroflow", "export_training")]:
-            command = ["cargo", "run", "--quiet", "-p", package, "--example", example, "--", folder]
+        for package, example, into in [
+            ("ferroflow-storage", "write_bundle", folder),
+            ("ferroflow", "export_training", folder),
+            ("ferroflow", "write_events", os.path.join(folder, "events")),
+        ]:
+            command = ["cargo", "run", "--quiet", "-p", package, "--example", example, "--", into]
             subprocess.run(command, cwd=ROOT, check=True)
         for check in CHECKS:
             try:

@@ -1,21 +1,43 @@
 //! Variables on parameter servers, the work on a worker: a network pinned by hand, as in the guide.
 //!
 //! ```sh
-//! cargo run --release --example device_pinned -p ferroflow                                # a cluster in this process
-//! cargo run --release --example device_pinned -p ferroflow -- grpc://localhost:2223 1     # a running one with 1 ps
+//! run="cargo run --release --example device_pinned -p ferroflow --"
+//! $run                                                                          # a cluster in this process
+//! hosts="--ps_hosts=localhost:2222,localhost:2223 --worker_hosts=localhost:2224"
+//! $run $hosts --job_name=ps --task_index=0 &                                    # or a process for each task
+//! $run $hosts --job_name=ps --task_index=1 &
+//! $run $hosts --job_name=worker
+//! $run $hosts --existing_servers                                                # or servers that run already
 //! ```
 
+use clap::Parser;
 use ferroflow::prelude::*;
 
+#[derive(Parser)]
+struct Flags {
+    #[command(flatten)]
+    cluster: ClusterFlags,
+    /// Whether the tasks run already, and this program only uses them
+    #[arg(long = "existing_servers")]
+    existing_servers: bool,
+}
+
 fn main() -> Result<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let losses = match arguments.as_slice() {
-        [target, num_ps] => {
-            let num_ps =
-                num_ps.parse().map_err(|_| Error::new(Code::InvalidArgument, "wanted the number of ps tasks"))?;
-            train(target, num_ps, 20)?
+    let flags = Flags::parse();
+    let losses = if flags.existing_servers {
+        let cluster = flags.cluster.cluster()?;
+        let target = format!("grpc://{}", cluster.task_address("worker", 0)?);
+        train(&target, cluster.num_tasks("ps")?, 20)?
+    } else if flags.cluster.job_name.is_some() {
+        let task = flags.cluster.task()?;
+        let server = Server::start(&task.cluster, &task.job, task.index)?;
+        if task.job == "ps" {
+            return server.join();
         }
-        _ => train_here()?,
+        train(server.target(), task.cluster.num_tasks("ps")?, 20)?
+    } else {
+        let servers = Server::create_cluster([("ps", 2), ("worker", 1)])?;
+        train(servers[2].target(), 2, 20)?
     };
     for (step, loss) in losses.iter().enumerate() {
         println!("step {step:3}   loss {loss:.5}");
@@ -23,14 +45,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Trains on two ps tasks and a worker of this process.
-pub fn train_here() -> Result<Vec<f32>> {
-    let servers = Server::create_cluster([("ps", 2), ("worker", 1)])?;
-    train(servers[2].target(), 2, 20)
-}
-
 /// The losses of some steps.
-pub fn train(target: &str, num_ps: usize, steps: usize) -> Result<Vec<f32>> {
+fn train(target: &str, num_ps: usize, steps: usize) -> Result<Vec<f32>> {
     let g = Graph::new();
     let ps = |layer: usize| format!("/job:ps/task:{}", layer % num_ps.max(1));
     let (w1, b1) = g.device(ps(0), || (g.variable("w1", pattern(8, 16)), g.variable("b1", initializers::zeros([16]))));

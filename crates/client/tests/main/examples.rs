@@ -1,8 +1,5 @@
 //! The examples run, and find what they should. They are compiled in here, and by cargo as programs.
 
-#[allow(dead_code, clippy::duplicate_mod)] // each is compiled in whole, its own `main` too
-#[path = "../../examples/device_pinned.rs"]
-mod device_pinned;
 #[allow(dead_code, clippy::duplicate_mod)] // each is compiled in whole, its own `main` and reader of digits too
 #[path = "../../examples/linear_regression.rs"]
 mod linear_regression;
@@ -40,8 +37,15 @@ fn two_servers_are_one_cluster() {
 
 #[test]
 fn device_pinned_learns_on_three_tasks() {
-    let losses = device_pinned::train_here().unwrap();
-    assert!(losses.last() < losses.first(), "{losses:?}");
+    let hosts = free_addresses(3);
+    let cluster = format!("--cluster=ps|{};{},worker|{}", hosts[0], hosts[1], hosts[2]);
+    let start = |flags: &[&str]| Program::start("device_pinned", &[&[cluster.as_str()], flags].concat());
+    let _first = start(&["--job_name=ps", "--task_index=0"]);
+    let _second = start(&["--job_name=ps", "--task_index=1"]);
+    let lines = start(&["--job_name=worker"]).finish();
+    let losses: Vec<f32> = lines.iter().map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect();
+    assert!(losses.len() == 20 && losses.last() < losses.first(), "{losses:?}");
+    assert_eq!(Program::start("device_pinned", &[]).finish(), lines, "one process computes the same");
 }
 
 #[test]
