@@ -13,6 +13,7 @@ mod optimizers;
 mod partitions;
 mod programs;
 mod replay;
+mod replicas;
 mod savers;
 mod schedules;
 mod servers;
