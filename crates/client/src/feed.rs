@@ -1,7 +1,7 @@
 //! Values given to a run in place of what the graph would compute.
 
 use crate::Output;
-use tensor::{Error, Result, Tensor};
+use tensor::{Error, Result, Tensor, invalid};
 
 /// Values for a run, each under the name of the output it stands for; usually written with [`feed!`](crate::feed).
 ///
@@ -34,6 +34,17 @@ impl Feeds {
             Err(error) => self.error = self.error.or(Some(error)),
         }
         self
+    }
+
+    /// These and others; an error if both feed the same output.
+    pub(crate) fn join(mut self, other: Feeds) -> Result<Feeds> {
+        let is_fed = |name: &str| self.values.iter().any(|(own, _)| own == name);
+        if let Some((name, _)) = other.values.iter().find(|(name, _)| is_fed(name)) {
+            return Err(invalid!("{name} is fed twice: by the program and a hook, or by two hooks"));
+        }
+        self.values.extend(other.values);
+        self.error = self.error.or(other.error);
+        Ok(self)
     }
 
     /// The values by name (`node:index`); an error if one is for something that could not be built.

@@ -102,16 +102,27 @@ impl Session {
 
     /// A session with options.
     pub fn connect_with(target: impl AsRef<str>, graph: &Graph, options: SessionOptions) -> Result<Session> {
+        let limit = options.operation_timeout;
+        Session::connect_within(target.as_ref(), graph, options, limit)
+    }
+
+    /// A session that is opened within this time; the master knows the limit too, and can say what it waited for.
+    pub(crate) fn connect_within(
+        target: &str,
+        graph: &Graph,
+        options: SessionOptions,
+        limit: Option<Duration>,
+    ) -> Result<Session> {
         graph.check()?;
-        let target = target.as_ref();
         let master = find_master(target, &options)?;
         let (message, nodes) = graph.scope().with_graph(|g| (export::export(g), g.len()));
+        let operation_timeout_in_ms = limit.map_or(0, millis);
         let request = proto::CreateSessionRequest {
             graph_def: Some(message),
-            config: Some(config(&options)),
+            config: Some(proto::ConfigProto { operation_timeout_in_ms, ..config(&options) }),
             target: target.to_string(),
         };
-        let handle = wait(master.create_session(request), options.operation_timeout)?;
+        let handle = wait(master.create_session(request), limit.map(|limit| limit.saturating_add(GRACE)))?;
         let sent = Mutex::new(Sent { nodes, version: 0 });
         Ok(Session { open: Arc::new(Open { graph: graph.clone(), master, handle, sent, options }) })
     }
@@ -134,11 +145,12 @@ impl Session {
         options: &RunOptions,
     ) -> Result<(F::Values, RunMetadata)> {
         let list = FetchList::of(&fetch)?;
+        let (fetches, places) = distinct(list.outputs);
         let limit = options.timeout.or(self.open.options.operation_timeout);
         let request = RunStep {
             feeds: feeds.into_named()?,
-            fetches: list.outputs,
-            targets: list.targets,
+            fetches,
+            targets: distinct(list.targets).0,
             options: proto::RunOptions {
                 trace_level: if options.trace { FULL_TRACE } else { 0 },
                 timeout_in_ms: limit.map_or(0, millis),
@@ -147,7 +159,8 @@ impl Session {
             ..self.request()?
         };
         let reply = wait(self.open.master.run_step(request), limit.map(|l| l.saturating_add(GRACE)))?;
-        let values = fetch.values(&mut reply.fetches.into_iter())?;
+        let found = &reply.fetches;
+        let values = fetch.values(&mut places.into_iter().map_while(|place| found.get(place).cloned()))?;
         Ok((values, RunMetadata { proto: reply.metadata }))
     }
 
@@ -237,6 +250,19 @@ impl PartialRun<'_> {
         let reply = wait(self.session.open.master.run_step(request), self.session.open.options.operation_timeout)?;
         fetch.values(&mut reply.fetches.into_iter())
     }
+}
+
+/// Each name once, and where among them each of the given ones stands: a program and its hooks may want the same.
+fn distinct(names: Vec<String>) -> (Vec<String>, Vec<usize>) {
+    let (mut found, mut places) = (Vec::with_capacity(names.len()), Vec::with_capacity(names.len()));
+    for name in names {
+        let place = found.iter().position(|other| *other == name).unwrap_or(found.len());
+        if place == found.len() {
+            found.push(name);
+        }
+        places.push(place);
+    }
+    (found, places)
 }
 
 /// The trace level that notes each node's times.

@@ -28,9 +28,9 @@ use tokio::sync::watch;
 
 /// How long to wait for an address to be found, a connection to be accepted, and the first frame to come.
 const STEP_TIME: Duration = Duration::from_secs(5);
-/// The pause after a failed attempt: the first, and the longest.
+/// The pause after a failed attempt: the first, and the longest. Training goes on within a second after a peer is back.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_millis(250);
 /// The same while waiting for a server to come up.
 const WAIT_MIN: Duration = Duration::from_millis(200);
 const WAIT_MAX: Duration = Duration::from_secs(5);

@@ -18,7 +18,7 @@ pub struct RemoteMaster {
     options: RemoteOptions,
 }
 
-/// How often a master that was there before is tried; with the pauses between, some seconds.
+/// How often a master that was there before is tried; with the pauses between, about two seconds.
 const TRIES: u32 = 10;
 
 /// How long to wait.

@@ -7,8 +7,12 @@ mod coordinator;
 mod device_setter;
 pub mod hooks;
 mod meta_graph;
+mod monitored_session;
 mod queue_runner;
+mod report;
 mod saver;
+mod scaffold;
+mod session_manager;
 #[cfg(feature = "flags")]
 mod slurm;
 mod sync_replicas;
@@ -21,8 +25,11 @@ pub use coordinator::Coordinator;
 pub use device_setter::{GreedyLoadBalancing, PsStrategy, ReplicaDeviceSetter, RoundRobin, replica_device_setter};
 pub use hooks::{Hook, RunArgs, RunContext, RunValues};
 pub use meta_graph::{export_meta_graph, import_meta_graph};
+pub use monitored_session::{MonitoredSession, MonitoredTrainingSession, StepContext};
 pub use queue_runner::{QueueRunner, start_queue_runners};
 pub use saver::{Saver, SaverBuilder};
+pub use scaffold::{Scaffold, report_uninitialized_variables};
+pub use session_manager::{Origin, Prepared, SessionManager};
 #[cfg(feature = "flags")]
 pub use slurm::slurm_allocation;
 pub use sync_replicas::{LostWorker, SyncReplicas, SyncReplicasHook};

@@ -16,7 +16,10 @@ use tensor::{Code, Error, Result, aborted, failed_precondition, internal, invali
 
 /// The first pause before a task that did not answer is asked again; it doubles up to [`RETRY_MAX`].
 const RETRY_MIN: Duration = Duration::from_millis(20);
-const RETRY_MAX: Duration = Duration::from_secs(1);
+/// Short, so that training goes on soon after a task is back.
+const RETRY_MAX: Duration = Duration::from_millis(250);
+/// How long a task may be away before that is logged, and how often then.
+const LOG_EVERY: Duration = Duration::from_secs(10);
 
 /// The tasks of a session.
 pub(super) struct Members {
@@ -28,6 +31,8 @@ pub(super) struct Members {
     /// Whether the client brought the cluster: then tasks have other names than they were started with.
     is_brought: bool,
     devices: Mutex<BTreeMap<TaskName, Vec<proto::DeviceAttributes>>>,
+    /// How long a task is waited for: no longer than the client says that it waits for anything.
+    patience: Duration,
     /// What each task is told of the session.
     greeting: proto::CreateWorkerSessionRequest,
 }
@@ -65,7 +70,9 @@ impl Members {
         };
         let worker: Arc<dyn WorkerInterface> = shared.worker.clone();
         let is_brought = brought.is_some();
-        Ok(Members { peers, own: worker, tasks, is_brought, devices: Mutex::default(), greeting })
+        let limit = u64::try_from(config.operation_timeout_in_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis);
+        let patience = limit.map_or(shared.patience, |limit| limit.min(shared.patience));
+        Ok(Members { peers, own: worker, tasks, is_brought, devices: Mutex::default(), patience, greeting })
     }
 
     /// The worker of a task.
@@ -147,8 +154,8 @@ impl Members {
     async fn wait_for_devices(&self, shared: &Shared, task: &TaskName) -> Result<Vec<proto::DeviceAttributes>> {
         let worker = self.worker(task)?;
         let start = shared.env.now();
-        let deadline = start + shared.patience;
-        let (mut pause, mut tries) = (RETRY_MIN, 0);
+        let deadline = start + self.patience;
+        let (mut pause, mut tries, mut logged) = (RETRY_MIN, 0, start);
         loop {
             tries += 1;
             let call = shared.timer.at_most(worker.get_status(self.acquaintance(task)), Some(deadline)).await;
@@ -162,7 +169,8 @@ impl Members {
             if now + pause >= deadline {
                 return Err(self.gave_up(task, now - start, tries, &cause));
             }
-            if tries == 1 || pause == RETRY_MAX {
+            if tries == 1 || now - logged >= LOG_EVERY {
+                logged = now;
                 tracing::warn!(%task, waited = ?(now - start), cause, "still waiting for a task");
             }
             sleep_until(shared, now + pause).await;

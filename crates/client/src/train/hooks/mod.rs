@@ -1,9 +1,33 @@
 //! Hooks: what is done around the steps of a training session, and what one writes to add one's own.
 
+mod checkpoint_saver;
+mod every;
+mod feed_fn;
+mod final_ops;
+mod global_step_waiter;
+mod logging_tensor;
+mod nan_tensor;
+mod profiler;
+mod step_counter;
+mod stop_at_step;
+mod summary_saver;
+
+pub use checkpoint_saver::{CheckpointListener, CheckpointSaver};
+pub use every::Every;
+pub use feed_fn::FeedFn;
+pub use final_ops::FinalOps;
+pub use global_step_waiter::GlobalStepWaiter;
+pub use logging_tensor::LoggingTensor;
+pub use nan_tensor::NanTensor;
+pub use profiler::Profiler;
+pub use step_counter::StepCounter;
+pub use stop_at_step::StopAtStep;
+pub use summary_saver::SummarySaver;
+
 use super::Coordinator;
-use crate::{Feeds, Graph, Operation, Output, RunMetadata, RunOptions, Session};
+use crate::{Feeds, Graph, Operation, Output, RunMetadata, RunOptions, Session, Variable};
 use std::cell::Cell;
-use tensor::{Result, Tensor};
+use tensor::{Result, Tensor, failed_precondition};
 
 /// Something that is done around the steps of a training session. Every method does nothing unless it is written.
 ///
@@ -127,4 +151,15 @@ impl<'a> RunContext<'a> {
     pub fn stop_requested(&self) -> bool {
         self.stop.get()
     }
+}
+
+/// The count of steps that a hook goes by; an error that names the hook if the graph has none.
+fn global_step_for(graph: &Graph, hook: &str) -> Result<Variable> {
+    let step = graph.collections().lock().global_step.clone();
+    step.ok_or_else(|| failed_precondition!("{hook} goes by the global step: Graph::global_step makes it"))
+}
+
+/// The step that a run's value shows. Read beside an update, it may be from before or after it.
+fn step_in(values: &RunValues) -> Result<i64> {
+    values.values.first().map_or(Ok(0), Tensor::to_i64)
 }

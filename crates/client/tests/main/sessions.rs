@@ -1,0 +1,209 @@
+//! Training sessions on clusters whose tasks come late, go and come back.
+
+use ferroflow::SessionOptions;
+use ferroflow::prelude::*;
+use ferroflow::train::{Origin, SessionManager};
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A cluster on free ports, none of whose tasks is up.
+fn spec(ps: usize, workers: usize) -> ClusterSpec {
+    let sockets: Vec<TcpListener> = (0..ps + workers).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let addresses: Vec<String> = sockets.iter().map(|s| s.local_addr().unwrap().to_string()).collect();
+    ClusterSpec::new().job("ps", &addresses[..ps]).job("worker", &addresses[ps..])
+}
+
+/// A task on the port that it had before.
+fn start(spec: &ClusterSpec, job: &str, index: u32) -> Server {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        match Server::builder(spec, job, index).threads(1).start() {
+            Ok(server) => return server,
+            Err(e) => assert!(Instant::now() < deadline, "{e}"),
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// A target by another name, so that the session goes over the network although the server is in this process.
+fn over_network(server: &Server) -> String {
+    server.target().replace("127.0.0.1", "localhost")
+}
+
+/// A graph whose training step adds one to `w` and to the global step, both on the ps.
+fn counting() -> (Graph, Variable, Operation) {
+    let g = Graph::new();
+    g.device("/job:ps/task:0", || {
+        let (step, w) = (g.global_step(), g.variable("w", 0.0f32));
+        let add = w.assign_add(1.0);
+        let train = g.control_dependencies(&[&add], || step.assign_add(1i64));
+        (g.clone(), w, train)
+    })
+}
+
+fn training(g: &Graph, target: &str, dir: &Path) -> MonitoredTrainingSession {
+    MonitoredTrainingSession::new(g).master(target).checkpoint_dir(dir).save_checkpoint_steps(5).max_wait(LIMIT)
+}
+
+fn steps(session: &mut MonitoredSession, train: &Operation, count: usize) {
+    (0..count).for_each(|_| session.run(train).unwrap());
+}
+
+fn global_step(session: &MonitoredSession) -> i64 {
+    let step = session.graph().global_step();
+    session.raw().unwrap().run(&step).unwrap().to_i64().unwrap()
+}
+
+#[test]
+fn other_workers_begin_soon_after_the_chief_has_initialised() {
+    let servers = Server::create_cluster([("ps", 1), ("worker", 2)]).unwrap();
+    let target = servers[2].target().to_string();
+    let (began, beginning) = mpsc::channel();
+    let (waits, waiting) = mpsc::channel();
+    let other = std::thread::spawn(move || {
+        let (g, _, train) = counting();
+        waits.send(()).unwrap();
+        let mut session =
+            MonitoredTrainingSession::new(&g).master(target).is_chief(false).max_wait(LIMIT).start().unwrap();
+        began.send(Instant::now()).unwrap();
+        session.run(&train).unwrap();
+        session.close().unwrap();
+    });
+    waiting.recv().unwrap();
+    // It is given the time to look and to find nothing, many times over.
+    assert!(beginning.recv_timeout(Duration::from_millis(500)).is_err(), "nobody has initialised the model yet");
+    let (g, ..) = counting();
+    let chief = MonitoredTrainingSession::new(&g).master(servers[1].target()).start().unwrap();
+    let initialised = Instant::now();
+    let late = beginning.recv_timeout(LIMIT).unwrap().saturating_duration_since(initialised);
+    assert!(late < Duration::from_millis(200), "{late:?}");
+    other.join().unwrap();
+    assert_eq!(global_step(&chief), 1);
+}
+
+#[test]
+fn what_live_servers_hold_is_taken_over() {
+    let servers = Server::create_cluster([("ps", 1), ("worker", 1)]).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (g, w, train) = counting();
+    let mut first = training(&g, servers[1].target(), dir.path()).start().unwrap();
+    steps(&mut first, &train, 7);
+    drop(first); // as if its process was killed: the checkpoint is that of step 5
+    for round in 1..=10 {
+        let (g, _, train) = counting();
+        let mut chief = training(&g, servers[1].target(), dir.path()).start().unwrap();
+        steps(&mut chief, &train, 1);
+        assert_eq!(global_step(&chief), 7 + round);
+    }
+    let anew = training(&g, servers[1].target(), dir.path()).adopt_live_state(false).start().unwrap();
+    let found = anew.raw().unwrap().run(&w).unwrap();
+    assert!(found.item::<f32>().unwrap() < 17.0, "it is restored on request: {found}");
+}
+
+#[test]
+fn a_lost_ps_is_survived_from_the_last_checkpoint() {
+    let spec = spec(1, 1);
+    let (mut ps, worker) = (Some(start(&spec, "ps", 0)), start(&spec, "worker", 0));
+    let dir = tempfile::tempdir().unwrap();
+    let (g, w, train) = counting();
+    let mut session = training(&g, worker.target(), dir.path()).start().unwrap();
+    for round in 0..3 {
+        let before = global_step(&session);
+        steps(&mut session, &train, 8);
+        let saved = (before + 8) / 5 * 5;
+        drop(ps.take());
+        let (up, back) = mpsc::channel();
+        let cluster = spec.clone();
+        let restart = std::thread::spawn(move || {
+            let server = start(&cluster, "ps", 0);
+            up.send(Instant::now()).unwrap();
+            server
+        });
+        session.run(&train).unwrap();
+        let went_on = back.recv_timeout(LIMIT).unwrap().elapsed();
+        assert!(went_on < Duration::from_secs(1), "{went_on:?}");
+        assert_eq!(global_step(&session), saved + 1, "round {round}");
+        assert_eq!(session.raw().unwrap().run(&w).unwrap().item::<f32>().unwrap(), (saved + 1) as f32);
+        ps = Some(restart.join().unwrap());
+    }
+    session.close().unwrap();
+}
+
+#[test]
+fn a_workers_server_that_comes_back_loses_no_step() {
+    let spec = spec(1, 1);
+    let (_ps, mut worker) = (start(&spec, "ps", 0), Some(start(&spec, "worker", 0)));
+    let dir = tempfile::tempdir().unwrap();
+    let (g, _, train) = counting();
+    let target = over_network(worker.as_ref().unwrap());
+    let mut session = training(&g, &target, dir.path()).start().unwrap();
+    for round in 1..=3 {
+        steps(&mut session, &train, 8);
+        drop(worker.take());
+        let cluster = spec.clone();
+        let restart = std::thread::spawn(move || start(&cluster, "worker", 0));
+        session.run(&train).unwrap();
+        assert_eq!(global_step(&session), round * 9);
+        worker = Some(restart.join().unwrap());
+    }
+}
+
+#[test]
+fn a_task_that_stays_away_is_named_in_the_end() {
+    let spec = spec(1, 1);
+    let worker = start(&spec, "worker", 0);
+    let address = spec.task_address("ps", 0).unwrap().to_string();
+    for is_chief in [true, false] {
+        let (g, ..) = counting();
+        let begun = Instant::now();
+        let builder = MonitoredTrainingSession::new(&g).master(worker.target()).is_chief(is_chief);
+        let error = builder.max_wait(Duration::from_millis(600)).start().map(|_| ()).unwrap_err();
+        assert!(begun.elapsed() < Duration::from_secs(10));
+        for part in ["/job:ps/replica:0/task:0", &address, "refused"] {
+            assert!(error.message.contains(part), "{part} is missing in: {error}");
+        }
+    }
+    let (g, ..) = counting();
+    let _ps = start(&spec, "ps", 0);
+    let builder = MonitoredTrainingSession::new(&g).master(worker.target()).is_chief(false);
+    let error = builder.max_wait(Duration::from_secs(2)).start().map(|_| ()).unwrap_err();
+    assert_eq!(error.code, Code::DeadlineExceeded);
+    assert!(error.message.contains("no value yet: global_step, w"), "{error}");
+}
+
+#[test]
+fn a_manager_tells_where_the_model_came_from() {
+    let servers = Server::create_cluster([("ps", 1), ("worker", 1)]).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (g, w, train) = counting();
+    let scaffold = Scaffold::new();
+    let manager = SessionManager::new(&g, &scaffold).max_wait(LIMIT).checkpoint_dir(dir.path());
+    let target = servers[1].target();
+    assert!(manager.recover_session(target).unwrap().is_none(), "there is nothing to recover");
+    let prepared = manager.prepare_session(target).unwrap();
+    assert_eq!(prepared.origin, Origin::Initialized);
+    prepared.session.run(&train).unwrap();
+    let path = scaffold.get_saver().unwrap().save(&prepared.session, dir.path().join("m"), Some(1)).unwrap();
+    prepared.session.run(&train).unwrap();
+    let again = manager.recover_session(target).unwrap().unwrap();
+    assert_eq!((again.origin, again.session.run(&w).unwrap()), (Origin::Adopted, Tensor::from(2.0f32)));
+    let over = manager.adopt_live_state(false).prepare_session(target).unwrap();
+    assert_eq!((over.origin, over.session.run(&w).unwrap()), (Origin::Restored(path), Tensor::from(1.0f32)));
+}
+
+#[test]
+fn an_error_that_is_not_of_the_cluster_ends_the_session() {
+    let (g, w, train) = counting();
+    let servers = Server::create_cluster([("ps", 1), ("worker", 1)]).unwrap();
+    let wrong = g.placeholder::<f32>([None]) + &w;
+    let options = SessionOptions { operation_timeout: Some(LIMIT), ..Default::default() };
+    let mut session = MonitoredTrainingSession::new(&g).master(servers[1].target()).config(options).start().unwrap();
+    session.run(&train).unwrap();
+    assert_eq!(session.run(&wrong).unwrap_err().code, Code::InvalidArgument);
+    assert!(session.should_stop());
+    assert_eq!(session.run(&train).unwrap_err().code, Code::FailedPrecondition);
+}
