@@ -49,10 +49,11 @@ pub fn remove_checkpoint(prefix: impl AsRef<Path>) -> Result<()> {
 fn remove(files: &dyn Files, prefix: &Path) -> Result<()> {
     let (dir, name) = parts(prefix)?;
     let names = files.list(dir)?;
-    let is_data = |file: &String| file.strip_prefix(name).is_some_and(|end| end.starts_with(".data-"));
-    let ends = [".index", ".meta"].map(|end| format!("{name}{end}"));
-    let doomed = ends.iter().chain(names.iter().filter(|file| is_data(file)));
-    for file in doomed {
+    // Also what a save that was interrupted left behind under a temporary name.
+    let named = |start: &'static str| {
+        names.iter().filter(move |file| file.strip_prefix(name).is_some_and(|end| end.starts_with(start)))
+    };
+    for file in named(".index").chain(named(".meta")).chain(named(".data-")) {
         match files.remove(&dir.join(file)) {
             Err(error) if error.code != Code::NotFound => return Err(error),
             _ => {}
@@ -254,6 +255,51 @@ mod tests {
         save(&files, &mut kept, "/m/model-2", 9.0);
         assert_eq!(indexes(&files), ["/m/model-1", "/m/model-2"]);
         assert_eq!(state(&files), ("model-2".into(), vec!["model-2".into()]));
+    }
+
+    #[test]
+    fn a_kill_at_any_moment_leaves_the_last_whole_checkpoint_named_and_readable() {
+        let save = |files: &MemoryFiles, kept: &mut Kept, step: i64| -> Result<()> {
+            let prefix = PathBuf::from(format!("/m/model-{step}"));
+            let mut writer = storage::BundleWriter::create(std::sync::Arc::new(files.clone()), &prefix)?;
+            writer.add("step", &tensor::Tensor::scalar(step))?;
+            writer.finish()?;
+            storage::replace(files, Path::new(&format!("/m/model-{step}.meta")), b"graph")?;
+            let doomed = kept.add(prefix.clone(), hours(0.0));
+            kept.write_state(files, &prefix)?;
+            Kept::remove_all(files, &doomed);
+            Ok(())
+        };
+        let step_of = |files: &MemoryFiles, prefix: &Path| {
+            let reader = storage::BundleReader::open(std::sync::Arc::new(files.clone()), prefix).unwrap();
+            let step = reader.read("step").unwrap().item::<i64>().unwrap();
+            assert_eq!(prefix, Path::new(&format!("/m/model-{step}")));
+            step
+        };
+        let mut kills = 0;
+        for max_to_keep in [1, 2, 3] {
+            let policy = Policy { max_to_keep, every_n_hours: 1e4 };
+            for moment in 0.. {
+                let files = files();
+                let mut kept = Kept::new(policy, hours(0.0));
+                files.kill_at(moment);
+                let done = (1..=6).take_while(|&step| save(&files, &mut kept, step).is_ok()).count() as i64;
+                files.lose_power();
+                let state = storage::read_checkpoint_state(&files, Path::new("/m/checkpoint")).unwrap();
+                let listed = state.unwrap_or_default().all_model_checkpoint_paths;
+                let listed: Vec<i64> = listed.iter().map(|name| step_of(&files, &Path::new("/m").join(name))).collect();
+                let latest = storage::latest_checkpoint(&files, Path::new("/m")).unwrap();
+                let latest = latest.map_or(0, |prefix| step_of(&files, &prefix));
+                assert_eq!(listed.last().copied().unwrap_or(0), latest, "kill {moment}: {listed:?}");
+                // What was not finished may be whole all the same.
+                assert!(latest == done || latest == done + 1, "kill {moment}: {done} saved, {latest} found");
+                if done == 6 {
+                    break;
+                }
+                kills += 1;
+            }
+        }
+        assert!(kills >= 200, "{kills} kills");
     }
 
     #[test]

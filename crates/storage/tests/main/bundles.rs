@@ -44,36 +44,77 @@ fn whole(version: u8) -> String {
     read(&files, PREFIX).unwrap()
 }
 
+/// Reads a checkpoint of which this file was damaged: that is found, and the file is named, and the tensor if it is data.
+#[track_caller]
+fn check_damaged(files: &MemoryFiles, path: &Path) {
+    let error = match read(files, PREFIX) {
+        Ok(found) => panic!("{} was damaged, and nobody noticed: {found}", path.display()),
+        Err(error) => error,
+    };
+    assert_eq!(error.code, Code::DataLoss, "{error}");
+    assert!(error.message.contains(path.to_str().unwrap()), "{error}");
+    assert!(error.message.contains("tensor \"") || path.extension().unwrap() == "index", "{error}");
+}
+
 #[test]
-fn a_changed_byte_is_found_or_harmless() {
+fn a_changed_byte_is_found() {
     let files = MemoryFiles::new();
     write(&files, PREFIX, 7).unwrap();
     let wanted = whole(7);
     assert!(wanted.contains("parts uint16 [3,2] [7, 0, 7, 0,"), "{wanted}");
     for path in files.paths() {
         let good = files.contents(&path).unwrap();
-        let is_data = path.to_string_lossy().contains(".data-");
         for position in 0..good.len() {
             for mask in [0x01, 0x10, 0x80, 0xff] {
                 let mut bad = good.clone();
                 bad[position] ^= mask;
                 files.put(&path, &bad);
-                match read(&files, PREFIX) {
-                    Ok(found) => {
-                        assert_eq!(found, wanted, "byte {position} of {}", path.display());
-                        assert!(!is_data, "byte {position} of the data is checked by nothing");
-                    }
-                    Err(error) => {
-                        assert_eq!(error.code, Code::DataLoss, "{error}");
-                        assert!(error.message.contains(path.to_str().unwrap()), "{error}");
-                        assert!(!is_data || error.message.contains("tensor \""), "{error}");
-                    }
-                }
+                check_damaged(&files, &path);
             }
             files.put(&path, &good[..position]);
-            assert_eq!(read(&files, PREFIX).unwrap_err().code, Code::DataLoss, "{position}");
+            check_damaged(&files, &path);
         }
         files.put(&path, &good);
+    }
+}
+
+#[test]
+fn ten_thousand_random_flips_and_truncations_are_all_found() {
+    const SEED: u64 = 20_240_229;
+    let files = MemoryFiles::new();
+    write(&files, "/model/temp/part-0", 3).unwrap();
+    let mut writer = BundleWriter::create(Arc::new(files.clone()), Path::new("/model/temp/part-1")).unwrap();
+    for i in 0..12u32 {
+        writer.add(&format!("layer{}/{i}", i % 7), &Tensor::from_vec([16], vec![i; 16]).unwrap()).unwrap();
+    }
+    writer.finish().unwrap();
+    let options = MergeOptions { delete_old_dirs: true, ..Default::default() };
+    merge(&files, &["/model/temp/part-0", "/model/temp/part-1"], options).unwrap();
+    read(&files, PREFIX).unwrap();
+    let paths = files.paths();
+    assert_eq!(paths.len(), 3, "{paths:?}");
+
+    let mut state = SEED;
+    let mut below = |limit: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % limit
+    };
+    for _ in 0..10_000 {
+        let path = &paths[below(paths.len())];
+        let good = files.contents(path).unwrap();
+        let mut bad = good.clone();
+        match below(4) {
+            0 => bad.truncate(below(good.len())),
+            flips => {
+                // Several at once may cancel each other out.
+                while bad == good {
+                    (0..flips).for_each(|_| bad[below(good.len())] ^= 1 << below(8));
+                }
+            }
+        }
+        files.put(path, &bad);
+        check_damaged(&files, path);
+        files.put(path, &good);
     }
 }
 
