@@ -9,7 +9,7 @@ pub use crate::schedules;
 #[cfg(feature = "flags")]
 pub use crate::train::ClusterFlags;
 pub use crate::train::hooks::{Every, LoggingTensor, StopAtStep};
-pub use crate::train::{Coordinator, Hook, MonitoredSession, MonitoredTrainingSession, Scaffold};
+pub use crate::train::{Coordinator, Hook, MonitoredSession, MonitoredTrainingSession, Scaffold, Supervisor};
 pub use crate::train::{Saver, SyncReplicas, replica_device_setter};
 pub use crate::{
     ClusterSpec, Code, Conv2d, DType, Error, ExponentialMovingAverage, Feeds, Fetch, Gradient, Graph, Operation,

@@ -15,6 +15,7 @@ mod scaffold;
 mod session_manager;
 #[cfg(feature = "flags")]
 mod slurm;
+mod supervisor;
 mod sync_replicas;
 mod towers;
 
@@ -32,5 +33,6 @@ pub use scaffold::{Scaffold, report_uninitialized_variables};
 pub use session_manager::{Origin, Prepared, SessionManager};
 #[cfg(feature = "flags")]
 pub use slurm::slurm_allocation;
+pub use supervisor::{Supervisor, SupervisorBuilder};
 pub use sync_replicas::{LostWorker, SyncReplicas, SyncReplicasHook};
 pub use towers::average_gradients;

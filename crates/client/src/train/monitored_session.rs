@@ -5,7 +5,7 @@
 
 use super::hooks::{CheckpointSaver, Every, StepCounter, SummarySaver};
 use super::report::say;
-use super::session_manager::{MAX_WAIT, is_recoverable};
+use super::session_manager::{MAX_WAIT, is_recoverable, step_of};
 use super::{Coordinator, Hook, Origin, RunContext, RunValues, Scaffold, SessionManager, start_queue_runners};
 use crate::{Feeds, Fetch, FileWriter, Graph, Output, RunMetadata, RunOptions, Session, SessionOptions, Variable};
 use std::path::PathBuf;
@@ -391,10 +391,7 @@ impl MonitoredSession {
     }
 
     fn begin_session(&mut self, live: &Live) -> Result<Option<i64>> {
-        let step = match &self.global_step {
-            Some(step) => Some(live.session.run(step)?.to_i64()?),
-            None => None,
-        };
+        let step = step_of(&live.session, self.global_step.as_ref())?;
         start_queue_runners(&live.session, &self.graph, &live.coordinator)?;
         self.hooks.iter_mut().try_for_each(|hook| hook.after_create_session(&live.session, &live.coordinator))?;
         Ok(step)

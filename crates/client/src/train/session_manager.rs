@@ -6,7 +6,7 @@
 use super::checkpoints::{checkpoint_state, latest_checkpoint};
 use super::report::{one_line, say};
 use super::scaffold::Scaffold;
-use crate::{Feeds, Graph, Operation, Output, Session, SessionOptions};
+use crate::{Feeds, Graph, Operation, Output, Session, SessionOptions, Variable};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tensor::{Code, Error, Result, deadline_exceeded, failed_precondition};
@@ -23,6 +23,7 @@ pub struct SessionManager {
     checkpoint_dir: Option<PathBuf>,
     checkpoint_filename: Option<PathBuf>,
     max_wait: Duration,
+    recovery_wait: Duration,
     adopts: bool,
 }
 
@@ -57,6 +58,7 @@ impl SessionManager {
             checkpoint_dir: None,
             checkpoint_filename: None,
             max_wait: MAX_WAIT,
+            recovery_wait: Duration::MAX,
             adopts: true,
         }
     }
@@ -85,6 +87,12 @@ impl SessionManager {
         self
     }
 
+    /// The longest pause between two looks whether the model is ready, a tenth of a second at most.
+    pub fn recovery_wait(mut self, pause: Duration) -> SessionManager {
+        self.recovery_wait = pause;
+        self
+    }
+
     /// Whether a model that live servers hold is taken over as it is, which it is unless told, or initialised or restored
     /// over.
     pub fn adopt_live_state(mut self, yes: bool) -> SessionManager {
@@ -95,7 +103,7 @@ impl SessionManager {
     /// The chief's session: the model is taken over if it is there, restored if there is a checkpoint, and initialised
     /// otherwise.
     pub fn prepare_session(&self, master: &str) -> Result<Prepared> {
-        let mut waiting = Waiting::new("a session that is ready", self.max_wait);
+        let mut waiting = self.waiting();
         loop {
             match self.connect(master, waiting.left()).and_then(|session| self.prepare(session)) {
                 Err(error) if is_recoverable(&error) => waiting.pause(&error.message)?,
@@ -107,7 +115,7 @@ impl SessionManager {
     /// As [`prepare_session`](SessionManager::prepare_session), but nothing is initialised: `None` if the model is not
     /// there and there is no checkpoint.
     pub fn recover_session(&self, master: &str) -> Result<Option<Prepared>> {
-        let mut waiting = Waiting::new("a session that is ready", self.max_wait);
+        let mut waiting = self.waiting();
         loop {
             match self.connect(master, waiting.left()).and_then(|session| self.recover(session)) {
                 Err(error) if is_recoverable(&error) => waiting.pause(&error.message)?,
@@ -118,7 +126,7 @@ impl SessionManager {
 
     /// Another worker's session: opened as soon as the chief has made the model ready.
     pub fn wait_for_session(&self, master: &str) -> Result<Session> {
-        let mut waiting = Waiting::new("a session that is ready", self.max_wait);
+        let mut waiting = self.waiting();
         let mut session = None;
         loop {
             match self.look(&mut session, master, waiting.left()) {
@@ -138,6 +146,11 @@ impl SessionManager {
                 return Ok(session);
             }
         }
+    }
+
+    fn waiting(&self) -> Waiting {
+        let waiting = Waiting::new("a session that is ready", self.max_wait);
+        Waiting { pause_max: self.recovery_wait.min(waiting.pause_max), ..waiting }
     }
 
     fn connect(&self, master: &str, limit: Duration) -> Result<Session> {
@@ -227,6 +240,11 @@ struct Found {
     all: Vec<PathBuf>,
 }
 
+/// The step that a model has come to, if steps are counted.
+pub(super) fn step_of(session: &Session, step: Option<&Variable>) -> Result<Option<i64>> {
+    step.map(|step| session.run(step)?.to_i64()).transpose()
+}
+
 /// Whether a session that failed so may work when it is opened anew.
 pub(super) fn is_recoverable(error: &Error) -> bool {
     matches!(error.code, Code::Aborted | Code::Unavailable)
@@ -260,6 +278,7 @@ pub(super) struct Waiting {
     started: Instant,
     limit: Duration,
     pause: Duration,
+    pause_max: Duration,
     /// When to say it next.
     speaks: Duration,
 }
@@ -272,7 +291,14 @@ impl Waiting {
 
     pub(super) fn new(what: &'static str, limit: Duration) -> Waiting {
         let speaks = Duration::from_secs(2);
-        Waiting { what, started: Instant::now(), limit, pause: Waiting::PAUSE_MIN, speaks }
+        Waiting {
+            what,
+            started: Instant::now(),
+            limit,
+            pause: Waiting::PAUSE_MIN,
+            pause_max: Waiting::PAUSE_MAX,
+            speaks,
+        }
     }
 
     fn left(&self) -> Duration {
@@ -290,7 +316,7 @@ impl Waiting {
             self.speaks = waited * 2;
         }
         std::thread::sleep(self.pause);
-        self.pause = (self.pause * 2).min(Waiting::PAUSE_MAX);
+        self.pause = (self.pause * 2).min(self.pause_max);
         Ok(())
     }
 }

@@ -207,3 +207,67 @@ fn an_error_that_is_not_of_the_cluster_ends_the_session() {
     assert!(session.should_stop());
     assert_eq!(session.run(&train).unwrap_err().code, Code::FailedPrecondition);
 }
+
+#[test]
+fn a_supervisor_serves_the_chief_and_lets_the_others_wait() {
+    let servers = Server::create_cluster([("ps", 1), ("worker", 2)]).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let target = servers[2].target().to_string();
+    let other = std::thread::spawn(move || {
+        let (g, _, train) = counting();
+        let supervisor = Supervisor::builder(&g).is_chief(false).recovery_wait_secs(1.0).max_wait(LIMIT).build()?;
+        let session = supervisor.prepare_or_wait_for_session(&target, SessionOptions::default())?;
+        session.run(&train)?;
+        supervisor.stop()
+    });
+    let (g, w, train) = counting();
+    g.scalar_summary("weight", &w);
+    let init = g.initialize_all();
+    let supervisor = Supervisor::builder(&g)
+        .logdir(dir.path())
+        .init_op(&init)
+        .save_model_secs(0.01)
+        .save_summaries_secs(0.01)
+        .max_wait(LIMIT)
+        .build()
+        .unwrap();
+    let session = supervisor.prepare_or_wait_for_session(servers[1].target(), SessionOptions::default()).unwrap();
+    other.join().unwrap().unwrap();
+    let deadline = Instant::now() + LIMIT;
+    // Until a checkpoint was saved meanwhile.
+    while ferroflow::train::latest_checkpoint(dir.path()).unwrap().is_none() {
+        assert!(!supervisor.should_stop() && Instant::now() < deadline);
+        session.run(&train).unwrap();
+    }
+    session.run(&train).unwrap();
+    let last = session.run(&g.global_step()).unwrap().to_i64().unwrap();
+    supervisor.stop().unwrap();
+    let saved = ferroflow::train::latest_checkpoint(dir.path()).unwrap().unwrap();
+    assert!(saved.ends_with(format!("model.ckpt-{last}")), "{saved:?} {last}");
+    assert!(session.run(&w).is_err(), "the session is closed");
+
+    // A second supervisor goes on where the first one stopped.
+    let supervisor = Supervisor::builder(&g).logdir(dir.path()).build().unwrap();
+    let found = supervisor.managed_session(servers[1].target(), SessionOptions::default(), |session| {
+        session.run(&train)?;
+        session.run(&w)?.item::<f32>()
+    });
+    assert_eq!(found.unwrap(), last as f32 + 1.0);
+}
+
+#[test]
+fn an_error_of_a_supervised_thread_is_returned_in_the_end() {
+    let (g, _, train) = counting();
+    let servers = Server::create_cluster([("ps", 1), ("worker", 1)]).unwrap();
+    let supervisor = Supervisor::builder(&g).build().unwrap();
+    let session = supervisor.prepare_or_wait_for_session(servers[1].target(), SessionOptions::default()).unwrap();
+    let mut left = 2;
+    let work = move || {
+        left -= 1;
+        if left == 0 { Err(Error::new(Code::DataLoss, "a bad disk")) } else { Ok(()) }
+    };
+    supervisor.repeat(Duration::from_millis(1), work).unwrap();
+    assert!(supervisor.wait_for_stop(LIMIT));
+    session.run(&train).unwrap();
+    assert_eq!(supervisor.stop().unwrap_err().message, "a bad disk");
+}
