@@ -34,6 +34,8 @@ mod fetch;
 mod gradients;
 mod graph;
 mod graph_file;
+#[cfg(doctest)]
+mod guide;
 pub mod initializers;
 pub mod inspect;
 mod math;

@@ -7,6 +7,7 @@ mod control_flow;
 mod embedding;
 mod examples;
 mod golden;
+mod guide;
 mod hooks;
 mod initial_values;
 mod mistakes;
