@@ -23,3 +23,4 @@ mod schedules;
 mod servers;
 mod sessions;
 mod sync_replicas;
+mod trainer;
