@@ -16,6 +16,7 @@ use std::process::ExitCode;
 #[command(name = "ferroflow", version, arg_required_else_help = true)]
 #[command(after_help = "\
 Examples:
+  ferroflow demo mnist
   ferroflow launch --ps 1 --workers 2 -- ./trainer {flags}
   ferroflow server --cluster 'ps|h0:2222,worker|h1:2222;h2:2222' --job-name ps --task-index 0
   ferroflow status grpc://h1:2222
@@ -25,7 +26,7 @@ Examples:
   ferroflow graph show model/graph.pb")]
 struct Arguments {
     /// How much to log: error, warn, info, debug or trace
-    #[arg(long, global = true, value_name = "LEVEL", default_value = "info")]
+    #[arg(long, global = true, value_name = "LEVEL", default_value = "info", value_parser = LEVELS, hide_possible_values = true)]
     log: String,
     /// How to write log lines
     #[arg(long, global = true, value_enum, default_value_t)]
@@ -34,8 +35,15 @@ struct Arguments {
     command: Command,
 }
 
+const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
+
 #[derive(Subcommand)]
 enum Command {
+    /// Show what it can do: train on a cluster of processes on this machine
+    #[command(subcommand)]
+    Demo(commands::demo::Command),
+    #[command(hide = true)]
+    DemoTask(commands::demo::task::Arguments),
     Launch(commands::launch::Arguments),
     Server(commands::server::Arguments),
     Status(commands::status::Arguments),
@@ -54,6 +62,8 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     logging::start(&arguments.log, arguments.log_format);
     let result = match arguments.command {
+        Command::Demo(command) => commands::demo::run(command),
+        Command::DemoTask(arguments) => done(commands::demo::task::run(arguments)),
         Command::Launch(arguments) => commands::launch::run(arguments),
         Command::Server(arguments) => done(commands::server::run(arguments)),
         Command::Status(arguments) => done(commands::status::run(arguments)),

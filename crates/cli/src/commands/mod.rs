@@ -2,6 +2,7 @@
 
 pub mod checkpoint;
 pub mod completions;
+pub mod demo;
 pub mod events;
 pub mod graph;
 pub mod launch;

@@ -22,13 +22,13 @@ pub struct Arguments {
     #[arg(long, value_name = "HOST:PORT")]
     bind: Option<String>,
     /// CPU devices of this task; they share its threads
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     cpus: u32,
     /// Threads that compute; as many as there are cores unless given
-    #[arg(long, value_name = "COUNT")]
-    threads: Option<usize>,
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
     /// Seconds that a session waits for a task it needs
-    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, allow_negative_numbers = true)]
     wait: f64,
 }
 
@@ -44,7 +44,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         builder = builder.bind(address);
     }
     if let Some(threads) = arguments.threads {
-        builder = builder.threads(threads);
+        builder = builder.threads(threads.into());
     }
     let server = builder.start()?;
     tracing::info!(task = %task, target = server.target(), cluster = %server.cluster(), "serving");

@@ -24,7 +24,7 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "json")]
     watch: bool,
     /// Seconds from one look to the next
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, allow_negative_numbers = true)]
     interval: f64,
     /// Print JSON, for programs
     #[arg(long)]
@@ -59,7 +59,8 @@ const SAMPLE: Duration = Duration::from_millis(400);
 pub fn run(arguments: Arguments) -> Result<()> {
     let limit = Duration::from_secs(arguments.wait);
     let mut rates = Rates::default();
-    let first = inspect::status(&arguments.target, limit)?;
+    check_target(&arguments.target)?;
+    let first = inspect::status(&arguments.target, limit).map_err(|e| advised(&arguments.target, e))?;
     rates.update(&first);
     if arguments.json {
         return print(&json(&first));
@@ -119,8 +120,10 @@ impl Rates {
 /// Stops a task, or all of its cluster: the one asked last.
 pub fn stop(arguments: StopArguments) -> Result<()> {
     let (drain, limit) = (Duration::from_secs(arguments.drain), Duration::from_secs(arguments.wait));
+    check_target(&arguments.target)?;
     if arguments.all {
-        for task in inspect::status(&arguments.target, limit)?.iter().skip(1) {
+        let tasks = inspect::status(&arguments.target, limit).map_err(|e| advised(&arguments.target, e))?;
+        for task in tasks.iter().skip(1) {
             match &task.problem {
                 Some(problem) => println!("{}: {problem}", short(&task.task)),
                 None => {
@@ -130,9 +133,37 @@ pub fn stop(arguments: StopArguments) -> Result<()> {
             }
         }
     }
-    inspect::stop(&arguments.target, drain, limit)?;
+    inspect::stop(&arguments.target, drain, limit).map_err(|e| advised(&arguments.target, e))?;
     println!("{}: stopping", arguments.target);
     Ok(())
+}
+
+fn check_target(target: &str) -> Result<()> {
+    let address = target.strip_prefix("grpc://").unwrap_or(target);
+    let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
+    match port {
+        Some(Ok(_)) => Ok(()),
+        _ => Err(Error::new(
+            Code::InvalidArgument,
+            format!("'{target}' names no task; wanted HOST:PORT or grpc://HOST:PORT"),
+        )),
+    }
+}
+
+/// The error of a task that does not answer, with what to try.
+fn advised(target: &str, e: Error) -> Error {
+    let advice = match e.code {
+        _ if e.message.contains("does not speak HTTP/2") => "another program listens there; is the port right?",
+        Code::Unavailable => "is it running? any other task of its cluster can be asked too",
+        Code::Unimplemented => "it is a server of another kind: only tasks of ours can be asked",
+        Code::DeadlineExceeded => "give it more time with --wait, or look at its machine",
+        _ => return e,
+    };
+    let text = format!("{}; {advice}", e.message);
+    Error {
+        message: if text.contains(target.trim_start_matches("grpc://")) { text } else { format!("{target}: {text}") },
+        ..e
+    }
 }
 
 /// `/job:ps/task:0`: the replica is always 0.

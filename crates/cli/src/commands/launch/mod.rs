@@ -37,10 +37,10 @@ Examples:
   ferroflow launch --kubernetes --image registry/trainer:1 --workers 4 -- trainer | kubectl apply -f -")]
 pub struct Arguments {
     /// How many parameter servers
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=10_000))]
     ps: u32,
     /// How many workers; two unless given, and with --slurm as many as the allocation has tasks left
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(..=10_000))]
     workers: Option<u32>,
     /// Whether a task that fails is started again: never, on-failure (3 times) or on-failure:TIMES
     #[arg(long, value_name = "POLICY", default_value = "never")]
@@ -49,10 +49,10 @@ pub struct Arguments {
     #[arg(long)]
     ps_server: bool,
     /// Seconds that a process may take to end when told to
-    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, allow_negative_numbers = true)]
     grace: f64,
     /// Seconds that other workers may go on after worker 0 is done; without limit unless given
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     linger: Option<f64>,
     /// Run over ssh on these machines: a line each, HOST or HOST slots=COUNT
     #[arg(long, value_name = "FILE", conflicts_with_all = ["slurm", "kubernetes"], value_hint = ValueHint::FilePath)]
