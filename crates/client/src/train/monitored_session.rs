@@ -412,9 +412,12 @@ impl MonitoredSession {
             return;
         };
         let lost = match (self.last_step, step) {
+            (Some(last), Some(now)) if now + 1 == last => format!("1 step was lost, the last one seen was {last}"),
             (Some(last), Some(now)) if now < last => {
                 format!("{} steps were lost, the last one seen was {last}", last - now)
             }
+            // Other workers may have come further than this one has seen.
+            _ if origin != Some(&Origin::Adopted) => "no step that was seen here was lost".to_string(),
             _ => "no step was lost".to_string(),
         };
         let seconds = took.as_secs_f64();

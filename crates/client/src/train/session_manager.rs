@@ -185,7 +185,9 @@ impl SessionManager {
 
     fn adopt_or_restore(&self, session: &Session) -> Result<Option<Origin>> {
         let parts = self.scaffold.parts();
-        if self.adopts && missing(session, parts.ready_for_local_init_op.as_ref())?.is_none() {
+        // A graph without variables has nothing that servers could hold.
+        let adopts = self.adopts && !self.graph.global_variables().is_empty();
+        if adopts && missing(session, parts.ready_for_local_init_op.as_ref())?.is_none() {
             return Ok(Some(Origin::Adopted));
         }
         match (self.find_checkpoint()?, parts.saver) {

@@ -2,11 +2,14 @@
 
 use ferroflow::SessionOptions;
 use ferroflow::prelude::*;
-use ferroflow::train::{Origin, SessionManager};
+use ferroflow::train::{BatchOptions, Origin, ProducerOptions, SessionManager};
 use std::net::TcpListener;
-use std::path::Path;
-use std::sync::mpsc;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use storage::{Compression, LocalFiles, RecordWriter};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -270,4 +273,108 @@ fn an_error_of_a_supervised_thread_is_returned_in_the_end() {
     assert!(supervisor.wait_for_stop(LIMIT));
     session.run(&train).unwrap();
     assert_eq!(supervisor.stop().unwrap_err().message, "a bad disk");
+}
+
+/// Numbers that look random and are the same for the same seed.
+fn draw(state: &mut u64, below: u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*state >> 33) % below
+}
+
+/// A worker that trains until it is told to stop, and counts its runs.
+fn train_until_told(
+    target: String,
+    dir: PathBuf,
+    is_chief: bool,
+    runs: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+) -> JoinHandle<Result<()>> {
+    std::thread::spawn(move || {
+        let g = Graph::new();
+        let step = g.device("/job:ps/task:0", || g.global_step());
+        let w = g.device("/job:ps/task:1", || g.variable("w", 0.0f32));
+        let add = w.assign_add(1.0);
+        let train = g.control_dependencies(&[&add], || step.assign_add(1i64));
+        let mut session = training(&g, &target, &dir).is_chief(is_chief).start()?;
+        while !stop.load(Ordering::Relaxed) {
+            session.run(&train)?;
+            runs.fetch_add(1, Ordering::Relaxed);
+        }
+        session.close()
+    })
+}
+
+#[test]
+fn tasks_that_are_lost_at_any_moment_are_survived() {
+    let spec = spec(2, 2);
+    let tasks = [("ps", 0), ("ps", 1), ("worker", 0), ("worker", 1)];
+    let mut servers: Vec<Option<Server>> = tasks.iter().map(|(job, index)| Some(start(&spec, job, *index))).collect();
+    let dir = tempfile::tempdir().unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let counts: Vec<Arc<AtomicU64>> = (0..2).map(|_| Arc::default()).collect();
+    let workers: Vec<JoinHandle<Result<()>>> = (0..2)
+        .map(|i| {
+            let target = over_network(servers[2 + i].as_ref().unwrap());
+            train_until_told(target, dir.path().into(), i == 0, counts[i].clone(), stop.clone())
+        })
+        .collect();
+    let all_go_on = |runs: u64| {
+        let before: Vec<u64> = counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
+        let deadline = Instant::now() + LIMIT;
+        while counts.iter().zip(&before).any(|(now, before)| now.load(Ordering::Relaxed) < before + runs) {
+            assert!(Instant::now() < deadline, "a worker has stopped");
+            assert!(workers.iter().all(|worker| !worker.is_finished()), "a worker has given up");
+            std::thread::yield_now();
+        }
+    };
+    let mut seed = 7;
+    all_go_on(1);
+    for _ in 0..20 {
+        all_go_on(draw(&mut seed, 5));
+        let lost = draw(&mut seed, tasks.len() as u64) as usize;
+        servers[lost] = None;
+        let (job, index) = tasks[lost];
+        servers[lost] = Some(start(&spec, job, index));
+    }
+    all_go_on(2);
+    stop.store(true, Ordering::Relaxed);
+    workers.into_iter().for_each(|worker| worker.join().unwrap().unwrap());
+}
+
+/// Files, their names from a queue, their records in batches through two more queues: each record comes once per epoch.
+#[test]
+fn records_flow_through_queues() {
+    let dir = tempfile::tempdir().unwrap();
+    let files: Vec<PathBuf> = (0..2).map(|k| dir.path().join(format!("{k}.tfrecord"))).collect();
+    for (k, file) in files.iter().enumerate() {
+        let mut writer = RecordWriter::create(&LocalFiles, file, Compression::None).unwrap();
+        (0..6).for_each(|i| writer.write((k * 6 + i).to_string().as_bytes()).unwrap());
+        writer.finish().unwrap();
+    }
+    let g = Graph::new();
+    let names: Vec<&str> = files.iter().map(|file| file.to_str().unwrap()).collect();
+    let options = ProducerOptions { num_epochs: Some(2), ..Default::default() };
+    let names = g.string_input_producer(&names, &options);
+    let queue = g.scope().with_graph(|graph| graph.find_output("input_producer")).unwrap();
+    let reader = g.scope().node("TFRecordReaderV2").output().unwrap();
+    g.scope().node("ReaderReadV2").name("read").input(reader).input(queue).build().unwrap();
+    let value = g.find("read:1");
+    value.set_shape(Shape::scalar());
+    let one = BatchOptions { allow_smaller_final_batch: true, num_threads: 2, ..Default::default() };
+    let batch = g.batch(&[&value], 4, &one).remove(0);
+    let many = BatchOptions { enqueue_many: true, capacity: 50, seed: Some(3), ..one };
+    let shuffled = g.shuffle_batch(&[&batch], 3, 6, &many).remove(0);
+    let mut session = MonitoredTrainingSession::new(&g).start().unwrap();
+    let mut found = Vec::new();
+    let ended = session.run_until_stop(|session| {
+        let batch = session.run(&shuffled)?;
+        found.extend(batch.as_strings()?.iter().map(|text| String::from_utf8_lossy(text).parse::<i32>().unwrap()));
+        Ok(())
+    });
+    ended.unwrap();
+    assert_eq!(names.name(), "input_producer");
+    let in_order: Vec<i32> = (0..12).flat_map(|n| [n, n]).collect();
+    assert_ne!(found, in_order);
+    found.sort();
+    assert_eq!(found, in_order);
 }
