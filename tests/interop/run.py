@@ -56,6 +56,113 @@ def many_tensors_come_out_byte_for_byte_the_same(folder):
             assert ours.read() == other.read(), f"{end} differs"
 
 
+NUMBERS = np.arange(6).reshape(2, 3)
+CONTENTS = {
+    "bf16": NUMBERS.astype(tf.bfloat16.as_numpy_dtype),
+    "bool": NUMBERS % 2 == 1,
+    "c128": (NUMBERS + 1j * (1 - NUMBERS)).astype(np.complex128),
+    "c64": (NUMBERS + 1j * (1 - NUMBERS)).astype(np.complex64),
+    "empty": np.zeros([0, 4], np.float32),
+    "f16": NUMBERS.astype(np.float16),
+    "f32": NUMBERS.astype(np.float32),
+    "f64": NUMBERS.astype(np.float64),
+    "i16": NUMBERS.astype(np.int16),
+    "i32": NUMBERS.astype(np.int32),
+    "i64": NUMBERS.astype(np.int64),
+    "i8": NUMBERS.astype(np.int8),
+    "scalar": np.int64(1234567890123),
+    "table": np.array([[10 * row, 10 * row + 1] for row in range(7)], np.float32),
+    "text": np.array([[b"word %d" % i for i in row] for row in NUMBERS], object),
+    "u16": NUMBERS.astype(np.uint16),
+    "u32": NUMBERS.astype(np.uint32),
+    "u64": NUMBERS.astype(np.uint64),
+    "u8": NUMBERS.astype(np.uint8),
+}
+EXCHANGED = [(kind, sharded) for kind in ["reference", "resource"] for sharded in [False, True]]
+
+
+def exchanged(folder, kind, sharded):
+    return os.path.join(folder, f"{'sharded' if sharded else 'whole'}_{kind}")
+
+
+def variables_of_all_types(resource, parts):
+    """A variable of each, on two devices in turn, and the table in parts."""
+    v1 = tf.compat.v1
+    place = iter(range(100))
+    values = {}
+    for name, value in CONTENTS.items():
+        with v1.device(f"/cpu:{next(place) % 2}"):
+            initial = tf.constant(value)
+            if name == "table":
+                table = v1.get_variable(
+                    name, initializer=initial, use_resource=resource, partitioner=v1.fixed_size_partitioner(parts)
+                )
+                values[name] = tf.convert_to_tensor(table)
+            else:
+                values[name] = v1.Variable(initial, name=name, use_resource=resource, trainable=False)
+    return values
+
+
+def two_cpus():
+    return tf.compat.v1.Session(config=tf.compat.v1.ConfigProto(device_count={"CPU": 2}, allow_soft_placement=True))
+
+
+def run_example(package, example, argument):
+    command = ["cargo", "run", "--quiet", "-p", package, "--example", example, "--", argument]
+    subprocess.run(command, cwd=ROOT, check=True)
+
+
+def their_savers_checkpoints_are_restored_by_us(folder):
+    v1 = tf.compat.v1
+    for kind, sharded in EXCHANGED:
+        with tf.Graph().as_default(), two_cpus() as session:
+            variables_of_all_types(kind == "resource", 3)
+            saver = v1.train.Saver(sharded=sharded)
+            session.run(v1.global_variables_initializer())
+            saver.save(session, exchanged(os.path.join(folder, "theirs"), kind, sharded))
+    run_example("ferroflow", "exchange_checkpoints", folder)  # which writes ours, too
+
+
+def check_values(session, values):
+    for name, found in session.run(values).items():
+        np.testing.assert_array_equal(found, CONTENTS[name], name)
+
+
+def our_savers_checkpoints_are_restored(folder):
+    folder = os.path.join(folder, "ours")
+    for kind, sharded in EXCHANGED:
+        prefix = exchanged(folder, kind, sharded)
+        reader = tf.train.load_checkpoint(prefix)
+        assert sorted(reader.get_variable_to_shape_map()) == sorted(CONTENTS)
+        for name, value in CONTENTS.items():
+            np.testing.assert_array_equal(reader.get_tensor(name), value, name)
+        files = [name for name in os.listdir(folder) if name.startswith(os.path.basename(prefix) + ".data")]
+        assert len(files) == (2 if sharded else 1), files
+        for parts in [1, 3]:
+            with tf.Graph().as_default(), two_cpus() as session:
+                values = variables_of_all_types(kind == "reference", parts)
+                tf.compat.v1.train.Saver().restore(session, prefix)
+                check_values(session, values)
+    state = tf.train.get_checkpoint_state(folder)
+    assert state.model_checkpoint_path == tf.train.latest_checkpoint(folder) == exchanged(folder, *EXCHANGED[-1])
+
+
+def our_meta_graphs_are_imported(folder):
+    v1 = tf.compat.v1
+    for kind, sharded in EXCHANGED:
+        prefix = exchanged(os.path.join(folder, "ours"), kind, sharded)
+        with tf.Graph().as_default(), two_cpus() as session:
+            saver = v1.train.import_meta_graph(prefix + ".meta", clear_devices=True)
+            saver.restore(session, prefix)
+            values = {v.op.name: v for v in v1.global_variables()}
+            parts = [values.pop("table/part_0"), values.pop("table/part_1")]
+            assert sorted(values) == sorted(set(CONTENTS) - {"table"})
+            values["table"] = tf.concat(parts, 0)
+            check_values(session, values)
+            again = v1.train.Saver().save(session, os.path.join(folder, "again"))
+            np.testing.assert_array_equal(tf.train.load_checkpoint(again).get_tensor("table"), CONTENTS["table"])
+
+
 def records_are_read(folder):
     for end, compression in [("", ""), (".gz", "GZIP"), (".zlib", "ZLIB")]:
         path = os.path.join(folder, "records.tfrecord" + end)
@@ -132,6 +239,9 @@ CHECKS = [
     checkpoint_is_found_and_read,
     sliced_tensors_are_restored,
     many_tensors_come_out_byte_for_byte_the_same,
+    their_savers_checkpoints_are_restored_by_us,
+    our_savers_checkpoints_are_restored,
+    our_meta_graphs_are_imported,
     records_are_read,
     events_are_read,
     tensorboard_shows_a_run,
@@ -146,8 +256,7 @@ def main():
             ("ferroflow", "export_training", folder),
             ("ferroflow", "write_events", os.path.join(folder, "events")),
         ]:
-            command = ["cargo", "run", "--quiet", "-p", package, "--example", example, "--", into]
-            subprocess.run(command, cwd=ROOT, check=True)
+            run_example(package, example, into)
         for check in CHECKS:
             try:
                 check(folder)

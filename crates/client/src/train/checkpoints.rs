@@ -136,7 +136,10 @@ impl Kept {
     pub(crate) fn write_state(&self, files: &dyn Files, latest: &Path) -> Result<()> {
         let (dir, _) = parts(latest)?;
         let relative = |path: &Path| {
-            let path = path.strip_prefix(dir).unwrap_or(path);
+            let path = match path.strip_prefix(dir) {
+                Ok(name) => name.to_owned(),
+                Err(_) => std::path::absolute(path)?,
+            };
             path.to_str().map(str::to_string).ok_or_else(|| invalid!("'{}' is not UTF-8", path.display()))
         };
         let mut all = self.list.iter().map(|(path, _)| relative(path)).collect::<Result<Vec<_>>>()?;
@@ -245,6 +248,16 @@ mod tests {
         }
         assert_eq!(indexes(&files), ["/m/model-2", "/m/model-4", "/m/model-5"]);
         assert_eq!(state(&files), ("model-5".into(), vec!["model-5".into()]));
+    }
+
+    #[test]
+    fn one_in_another_directory_is_named_by_its_whole_path() {
+        let files = files();
+        files.create_dir_all(Path::new("/other")).unwrap();
+        let mut kept = Kept::new(Policy { max_to_keep: 5, every_n_hours: 1e4 }, hours(0.0));
+        save(&files, &mut kept, "/other/model-1", 0.0);
+        save(&files, &mut kept, "/m/model-2", 0.0);
+        assert_eq!(state(&files), ("model-2".into(), vec!["/other/model-1".into(), "model-2".into()]));
     }
 
     #[test]
