@@ -1,5 +1,6 @@
 //! `Coordinator`: threads that stop together, and the first error among them.
 
+use crate::Session;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -148,6 +149,18 @@ impl Coordinator {
             ));
         }
         Ok(())
+    }
+
+    /// Stops the threads that use a session, and closes it; the error that made them stop, if it was one.
+    pub(super) fn stop_with(&self, session: &Session, grace: Duration) -> Result<()> {
+        /// How long threads have to stop by themselves before what they wait for is cancelled.
+        const VOLUNTARY: Duration = Duration::from_millis(500);
+        self.request_stop();
+        // Those that are late, and a master that is gone, are not worth an error at the end.
+        let _ = self.join(VOLUNTARY.min(grace));
+        let _ = session.close();
+        let _ = self.join(grace);
+        self.error().map_or(Ok(()), Err)
     }
 
     fn wait_until(&self, limit: Duration, holds: impl Fn(&State) -> bool) -> bool {

@@ -305,9 +305,11 @@ impl MonitoredSession {
     pub fn run_step_fn<R>(&mut self, mut step: impl FnMut(&mut StepContext<'_>) -> Result<R>) -> Result<R> {
         loop {
             let live = self.live()?.clone();
-            let outcome = match live.coordinator.error() {
+            let coordinator = live.coordinator.clone();
+            let outcome = match coordinator.error() {
                 Some(error) => Err(error),
-                None => step(&mut StepContext { monitored: self, live }),
+                // What a thread failed of comes first: that its queue is closed merely follows.
+                None => step(&mut StepContext { monitored: self, live }).map_err(|e| coordinator.error().unwrap_or(e)),
             };
             match outcome {
                 Err(error) if is_recoverable(&error) => self.recover(&error)?,
@@ -446,15 +448,8 @@ impl MonitoredSession {
 
     /// Stops the threads and closes the session.
     fn shut_down(&mut self) -> Result<()> {
-        /// How long threads have to stop by themselves before what they wait for is cancelled.
-        const VOLUNTARY: Duration = Duration::from_millis(500);
         let Some(live) = self.live.take() else { return Ok(()) };
-        live.coordinator.request_stop();
-        // Those that are late, and a master that is gone, are not worth an error at the end.
-        let _ = live.coordinator.join(VOLUNTARY.min(self.stop_grace_period));
-        let _ = live.session.close();
-        let _ = live.coordinator.join(self.stop_grace_period);
-        live.coordinator.error().map_or(Ok(()), Err)
+        live.coordinator.stop_with(&live.session, self.stop_grace_period)
     }
 }
 

@@ -103,21 +103,20 @@ impl SessionManager {
     /// The chief's session: the model is taken over if it is there, restored if there is a checkpoint, and initialised
     /// otherwise.
     pub fn prepare_session(&self, master: &str) -> Result<Prepared> {
-        let mut waiting = self.waiting();
-        loop {
-            match self.connect(master, waiting.left()).and_then(|session| self.prepare(session)) {
-                Err(error) if is_recoverable(&error) => waiting.pause(&error.message)?,
-                outcome => return outcome,
-            }
-        }
+        self.repeat(master, |session| self.prepare(session))
     }
 
     /// As [`prepare_session`](SessionManager::prepare_session), but nothing is initialised: `None` if the model is not
     /// there and there is no checkpoint.
     pub fn recover_session(&self, master: &str) -> Result<Option<Prepared>> {
+        self.repeat(master, |session| self.recover(session))
+    }
+
+    /// Opens sessions until one of them lasts.
+    fn repeat<T>(&self, master: &str, work: impl Fn(Session) -> Result<T>) -> Result<T> {
         let mut waiting = self.waiting();
         loop {
-            match self.connect(master, waiting.left()).and_then(|session| self.recover(session)) {
+            match self.connect(master, waiting.left()).and_then(&work) {
                 Err(error) if is_recoverable(&error) => waiting.pause(&error.message)?,
                 outcome => return outcome,
             }

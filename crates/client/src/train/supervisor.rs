@@ -392,18 +392,14 @@ impl Supervisor {
 
     /// Stops the threads, whatever they wait for, and closes what is written to.
     fn halt(&self, session: &Session) -> Result<()> {
-        /// How long threads have to stop by themselves before what they wait for is cancelled.
-        const VOLUNTARY: Duration = Duration::from_millis(500);
-        let _ = self.coordinator.join(VOLUNTARY.min(self.settings.stop_grace));
         let step = step_of(session, self.settings.global_step.as_ref()).ok().flatten();
-        let _ = session.close();
-        let joined = self.coordinator.join(self.settings.stop_grace);
+        let stopped = self.coordinator.stop_with(session, self.settings.stop_grace);
         *self.serving.lock() = None;
         if let Some(writer) = &self.writer {
             writer.add_session_log(&SessionEvent::Stop, step.unwrap_or(0))?;
             writer.flush()?;
         }
-        joined
+        stopped
     }
 }
 

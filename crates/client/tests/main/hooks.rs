@@ -328,6 +328,20 @@ fn queues_are_filled_and_their_end_is_the_end() {
 }
 
 #[test]
+fn what_a_thread_failed_of_is_the_error_of_the_run_that_waits_for_it() {
+    let g = Graph::new();
+    let queue = g.fifo_queue(2).component::<f32>([1]).build();
+    let nobody_feeds_this = g.placeholder::<f32>([1]);
+    g.add_queue_runner(QueueRunner::new(&queue, vec![queue.enqueue(&[&nobody_feeds_this])]));
+    let taken = queue.dequeue().remove(0);
+    let mut session = MonitoredTrainingSession::new(&g).start().unwrap();
+    let error = session.run(&taken).unwrap_err();
+    assert_eq!(error.code, Code::InvalidArgument, "{error}");
+    assert!(error.message.contains("Placeholder"), "{error}");
+    assert!(session.should_stop());
+}
+
+#[test]
 fn a_step_may_be_put_together_by_the_program() {
     let (g, w, train) = counting();
     let mut session = MonitoredTrainingSession::new(&g).hook(StopAtStep::last(3)).start().unwrap();
