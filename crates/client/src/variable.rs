@@ -139,9 +139,7 @@ impl Graph {
     /// that name made before is taken for it.
     #[track_caller]
     pub fn global_step(&self) -> Variable {
-        let known = self.collections().lock().global_step.clone();
-        let known = known.or_else(|| self.global_variables().into_iter().find(|v| v.name() == "global_step"));
-        if let Some(step) = known {
+        if let Some(step) = self.known_global_step() {
             return step;
         }
         let zero = crate::initializers::zeros([]).dtype(DType::I64);
@@ -152,6 +150,12 @@ impl Graph {
         let step = self.kept(built).unwrap_or_else(|| Variable::void(self));
         self.collections().lock().global_step = Some(step.clone());
         step
+    }
+
+    /// The count of training steps, if there is one already.
+    pub(crate) fn known_global_step(&self) -> Option<Variable> {
+        let known = self.collections().lock().global_step.clone();
+        known.or_else(|| self.global_variables().into_iter().find(|v| v.name() == "global_step"))
     }
 
     /// Gives every variable made so far its initial value.

@@ -195,7 +195,7 @@ impl MonitoredTrainingSession {
         if let Some(prefix) = self.checkpoint_filename {
             manager = manager.checkpoint_filename(prefix);
         }
-        let global_step = self.graph.collections().lock().global_step.clone();
+        let global_step = self.graph.known_global_step();
         let mut session = MonitoredSession {
             global_step,
             graph: self.graph,

@@ -8,7 +8,7 @@
 //! Nodes are named and placed as TensorFlow's `SyncReplicasOptimizer` does, so that Rust and Python workers train one
 //! model together.
 
-use super::{Coordinator, Hook, QueueRunner};
+use super::{Coordinator, Hook, QueueRunner, report_uninitialized_variables};
 use crate::graph::group;
 use crate::variable::VariableOptions;
 use crate::{
@@ -78,6 +78,8 @@ struct Applied {
     runner: QueueRunner,
     local_step_init: Operation,
     chief_init: Operation,
+    /// Names the variables that have no value yet.
+    missing: Output,
 }
 
 /// How many gradients make a step, and how many workers compute them.
@@ -162,6 +164,11 @@ impl SyncReplicas {
         Ok(self.applied()?.local_step_init.clone())
     }
 
+    /// Names the variables without a value: when there are none, the two above may be run.
+    pub fn ready_for_local_init_op(&self) -> Result<Output> {
+        Ok(self.applied()?.missing.clone())
+    }
+
     fn applied(&self) -> Result<Arc<Applied>> {
         self.applied.lock().clone().ok_or_else(|| {
             invalid!("SyncReplicas has no step yet: call minimize or apply_gradients before what runs it")
@@ -224,6 +231,7 @@ impl SyncReplicas {
         let s = graph.scope();
         let local = local_step(graph, step)?;
         let local_step_init = assign(s, &local, read(s, step)?)?;
+        let missing = report_uninitialized_variables(graph, &graph.global_variables());
         let full = s.with_absolute_name("", || s.unique_name(&self.name));
         let (given, accumulators, means) = s.with_absolute_name(&full, || {
             let (mut given, mut accumulators, mut means) = (Vec::new(), Vec::new(), Vec::new());
@@ -274,6 +282,7 @@ impl SyncReplicas {
             runner,
             local_step_init: operation(local_step_init),
             chief_init: operation(chief_init),
+            missing,
         };
         *self.applied.lock() = Some(Arc::new(applied));
         Ok(train)
@@ -488,6 +497,10 @@ impl Hook for SyncReplicasHook {
 
     fn after_create_session(&mut self, session: &Session, coordinator: &Coordinator) -> Result<()> {
         let applied = self.applied.as_ref().map_err(Error::clone)?;
+        let missing = session.run(&applied.missing)?;
+        if !missing.as_strings()?.is_empty() {
+            return Err(failed_precondition!("SyncReplicas cannot start: {missing} have no value yet"));
+        }
         if !self.is_chief {
             return session.run(&applied.local_step_init);
         }

@@ -38,3 +38,28 @@ fn model_parallel_trains_layers_on_different_workers() {
     let losses = numbers_after(&workers.remove(0).finish(), "loss ");
     assert!(losses.len() == 7 && losses[6] < 0.7 * losses[0], "{losses:?}");
 }
+
+/// Trains digits on one parameter server and two workers; what each worker said.
+fn train_digits(flags: &[&str]) -> [Vec<String>; 2] {
+    let (_ps, workers) = start_cluster("mnist_replica", 1, 2, flags);
+    let said: Vec<Vec<String>> = workers.into_iter().map(Program::finish).collect();
+    said.try_into().expect("two workers")
+}
+
+#[test]
+fn mnist_replica_trains_asynchronously_and_counts_the_steps_of_all() {
+    let said = train_digits(&["--train_steps=150"]);
+    let accuracies: Vec<f64> = said.iter().flat_map(|lines| numbers_after(lines, "validation accuracy = ")).collect();
+    assert!(accuracies.len() == 2 && accuracies.iter().all(|accuracy| *accuracy > 0.8), "{said:?}");
+    let runs: usize = said.iter().map(|lines| numbers_after(lines, "global step: ").len()).sum();
+    assert!((150..=152).contains(&runs), "each run is a step: {runs}");
+}
+
+#[test]
+fn mnist_replica_trains_synchronously_and_counts_rounds() {
+    let said = train_digits(&["--train_steps=40", "--sync_replicas"]);
+    let accuracy = numbers_after(&said[0], "validation accuracy = ");
+    assert!(accuracy.len() == 1 && accuracy[0] > 0.7, "{said:?}");
+    let runs: usize = said.iter().map(|lines| numbers_after(lines, "global step: ").len()).sum();
+    assert!(runs >= 79, "each step takes two gradients: {runs}");
+}

@@ -155,7 +155,7 @@ impl<'a> RunContext<'a> {
 
 /// The count of steps that a hook goes by; an error that names the hook if the graph has none.
 fn global_step_for(graph: &Graph, hook: &str) -> Result<Variable> {
-    let step = graph.collections().lock().global_step.clone();
+    let step = graph.known_global_step();
     step.ok_or_else(|| failed_precondition!("{hook} goes by the global step: Graph::global_step makes it"))
 }
 
