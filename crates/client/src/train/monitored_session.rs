@@ -225,20 +225,17 @@ impl MonitoredTrainingSession {
 
     /// What a chief with a directory does besides training.
     fn add_services(&self, hooks: &mut Vec<Box<dyn Hook>>) -> Result<()> {
-        if let Some(dir) = self.summary_dir.as_ref().or(self.checkpoint_dir.as_ref())
-            && (self.log_step_count.is_some() || self.save_summaries.is_some())
-        {
-            let writer = FileWriter::create(dir)?;
-            writer.add_graph(&self.graph)?;
-            if let Some(every) = self.log_step_count {
-                hooks.push(Box::new(StepCounter::new(every).writer(&writer)));
-            }
-            if let Some(every) = self.save_summaries {
-                hooks.push(Box::new(SummarySaver::new(every).writer(&writer).scaffold(&self.scaffold)));
-            }
+        let Some(dir) = self.summary_dir.as_ref().or(self.checkpoint_dir.as_ref()) else { return Ok(()) };
+        let writer = FileWriter::create(dir)?;
+        writer.add_graph(&self.graph)?;
+        if let Some(every) = self.log_step_count {
+            hooks.push(Box::new(StepCounter::new(every).writer(&writer)));
+        }
+        if let Some(every) = self.save_summaries {
+            hooks.push(Box::new(SummarySaver::new(every).writer(&writer).scaffold(&self.scaffold)));
         }
         if let (Some(dir), Some(every)) = (&self.checkpoint_dir, self.save_checkpoint) {
-            hooks.push(Box::new(CheckpointSaver::new(dir, every).scaffold(&self.scaffold)));
+            hooks.push(Box::new(CheckpointSaver::new(dir, every).writer(&writer).scaffold(&self.scaffold)));
         }
         Ok(())
     }

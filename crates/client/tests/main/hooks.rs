@@ -129,6 +129,11 @@ fn summaries_steps_per_second_and_the_graph_are_written() {
     assert_eq!(tags("weight"), [1, 3, 5, 7]);
     assert_eq!(tags("global_step/sec"), [4, 7]);
     assert!(events.iter().any(|e| matches!(e.what, Some(proto::event::What::GraphDef(_)))));
+    let checkpoints = events.iter().filter(|e| match &e.what {
+        Some(proto::event::What::SessionLog(log)) => log.checkpoint_path.contains("model.ckpt-"),
+        _ => false,
+    });
+    assert_eq!(checkpoints.map(|e| e.step).collect::<Vec<_>>(), [0, 7]);
 }
 
 fn read_events(path: &Path) -> Vec<proto::Event> {

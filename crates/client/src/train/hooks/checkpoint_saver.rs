@@ -5,7 +5,7 @@ use super::{Every, Hook, RunArgs, RunContext, RunValues, global_step_for, step_i
 use crate::train::report::say;
 use crate::train::session_manager::is_recoverable;
 use crate::train::{Coordinator, Saver, Scaffold};
-use crate::{Graph, Session, Variable};
+use crate::{FileWriter, Graph, Session, SessionEvent, Variable};
 use std::path::{Path, PathBuf};
 use tensor::{Result, failed_precondition};
 
@@ -31,6 +31,7 @@ pub struct CheckpointSaver {
     timer: Timer,
     saver: Option<Saver>,
     scaffold: Option<Scaffold>,
+    writer: Option<FileWriter>,
     listeners: Vec<Box<dyn CheckpointListener>>,
     step: Option<Variable>,
     /// The step of the last checkpoint that was written.
@@ -45,6 +46,7 @@ impl CheckpointSaver {
             timer: Timer::new(every),
             saver: None,
             scaffold: None,
+            writer: None,
             listeners: Vec::new(),
             step: None,
             saved: None,
@@ -69,6 +71,12 @@ impl CheckpointSaver {
         self
     }
 
+    /// Notes each checkpoint among the events of the run.
+    pub fn writer(mut self, writer: &FileWriter) -> CheckpointSaver {
+        self.writer = Some(writer.clone());
+        self
+    }
+
     /// Tells this one whenever a checkpoint is saved.
     pub fn listener(mut self, listener: impl CheckpointListener + 'static) -> CheckpointSaver {
         self.listeners.push(Box::new(listener));
@@ -85,8 +93,11 @@ impl CheckpointSaver {
         let saver = self.saver.clone().or_else(|| self.scaffold.as_ref().and_then(Scaffold::get_saver));
         let saver = saver.ok_or_else(|| failed_precondition!("CheckpointSaver has neither a saver nor a scaffold"))?;
         self.listeners.iter_mut().try_for_each(|listener| listener.before_save(session, step))?;
-        saver.save(session, &self.prefix, Some(step))?;
+        let path = saver.save(session, &self.prefix, Some(step))?;
         self.saved = Some(step);
+        if let Some(writer) = &self.writer {
+            writer.add_session_log(&SessionEvent::Checkpoint(path), step)?;
+        }
         let mut ends = false;
         for listener in &mut self.listeners {
             ends |= listener.after_save(session, step)?;
