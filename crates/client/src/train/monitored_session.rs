@@ -399,11 +399,9 @@ impl MonitoredSession {
     /// Says in one line where training goes on, unless it just begins.
     fn tell(&self, origin: Option<&Origin>, step: Option<i64>, after: Option<&Error>, took: Duration) {
         let source = match origin {
-            Some(Origin::Restored(prefix)) => format!("restored {}", prefix.display()),
-            Some(Origin::Adopted) => "the servers hold the model".to_string(),
-            Some(Origin::Initialized) if after.is_some() => "there was no checkpoint, the model is new".to_string(),
-            None if after.is_some() => "the model is ready".to_string(),
-            Some(Origin::Initialized) | None => return,
+            Some(Origin::Initialized) | None if after.is_none() => return,
+            Some(origin) => origin.to_string(),
+            None => "the model is ready".to_string(),
         };
         let at = step.map_or(String::new(), |step| format!(" at global step {step}"));
         let Some(error) = after else {

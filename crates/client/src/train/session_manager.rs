@@ -7,6 +7,7 @@ use super::checkpoints::{checkpoint_state, latest_checkpoint};
 use super::report::{one_line, say};
 use super::scaffold::Scaffold;
 use crate::{Feeds, Graph, Operation, Output, Session, SessionOptions, Variable};
+use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tensor::{Code, Error, Result, deadline_exceeded, failed_precondition};
@@ -44,6 +45,16 @@ pub enum Origin {
     Restored(PathBuf),
     /// It is new.
     Initialized,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Adopted => f.write_str("the servers hold the model"),
+            Origin::Restored(prefix) => write!(f, "restored {}", prefix.display()),
+            Origin::Initialized => f.write_str("there was no checkpoint, the model is new"),
+        }
+    }
 }
 
 impl SessionManager {

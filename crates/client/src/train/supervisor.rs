@@ -4,8 +4,8 @@
 //! an error, where [`MonitoredTrainingSession`](super::MonitoredTrainingSession) goes on by itself.
 
 use super::report::say;
-use super::session_manager::{MAX_WAIT, step_of};
-use super::{Coordinator, QueueRunner, Saver, Scaffold, SessionManager};
+use super::session_manager::{MAX_WAIT, is_recoverable, step_of};
+use super::{Coordinator, Origin, QueueRunner, Saver, Scaffold, SessionManager};
 use crate::{Feeds, FileWriter, Graph, Operation, Output, Session, SessionEvent, SessionOptions, Variable};
 use parking_lot::Mutex;
 use std::path::PathBuf;
@@ -239,7 +239,11 @@ impl Supervisor {
         if !self.settings.is_chief {
             return manager.wait_for_session(master);
         }
-        Ok(manager.prepare_session(master)?.session)
+        let prepared = manager.prepare_session(master)?;
+        if prepared.origin != Origin::Initialized {
+            say(format_args!("{}, training goes on from there", prepared.origin));
+        }
+        Ok(prepared.session)
     }
 
     /// Opens a session, lets the program train with it, and stops everything. The end of the input is no error.
@@ -276,13 +280,18 @@ impl Supervisor {
         }
         if *save_model_secs > 0.0 {
             let (save, session) = (self.save(), session.clone());
-            self.repeat(seconds(*save_model_secs), move || save(&session))?;
+            self.repeat(seconds(*save_model_secs), move || match save(&session) {
+                // One checkpoint that cannot be written is no reason to stop training.
+                Err(error) if !is_recoverable(&error) => {
+                    say(format_args!("no checkpoint, training goes on without: {error}"));
+                    Ok(())
+                }
+                outcome => outcome,
+            })?;
         }
         let Some(writer) = &self.writer else { return Ok(()) };
-        writer.add_session_log(
-            &SessionEvent::Start,
-            step_of(session, self.settings.global_step.as_ref())?.unwrap_or(0),
-        )?;
+        let step = step_of(session, self.settings.global_step.as_ref())?;
+        writer.add_session_log(&SessionEvent::Start, step.unwrap_or(0))?;
         if *save_summaries_secs > 0.0 {
             self.write_summaries(session, writer, seconds(*save_summaries_secs))?;
         }
@@ -390,7 +399,7 @@ impl Supervisor {
         self.halt(&session).and(saved)
     }
 
-    /// Stops the threads, whatever they wait for, and closes what is written to.
+    /// Stops the threads, whatever they wait for, and closes the session.
     fn halt(&self, session: &Session) -> Result<()> {
         let step = step_of(session, self.settings.global_step.as_ref()).ok().flatten();
         let stopped = self.coordinator.stop_with(session, self.settings.stop_grace);

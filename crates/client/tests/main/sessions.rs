@@ -329,7 +329,7 @@ fn tasks_that_are_lost_at_any_moment_are_survived() {
     };
     let mut seed = 7;
     all_go_on(1);
-    for _ in 0..20 {
+    for _ in 0..12 {
         all_go_on(draw(&mut seed, 5));
         let lost = draw(&mut seed, tasks.len() as u64) as usize;
         servers[lost] = None;
