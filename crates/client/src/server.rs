@@ -3,7 +3,7 @@
 use distributed::local::cpu_devices;
 use distributed::master::DEFAULT_PATIENCE;
 use distributed::{ClusterSpec, LocalCluster, Master, MasterInterface, Peers, TaskName, Worker};
-use framework::{Env, SystemEnv};
+use framework::{Env, LostWorker, SystemEnv};
 use futures_util::future::join_all;
 use linalg::parallel::Pool;
 use parking_lot::{Condvar, Mutex};
@@ -48,6 +48,7 @@ pub struct ServerBuilder {
     devices: u32,
     threads: Option<usize>,
     patience: Duration,
+    lost_worker: LostWorker,
 }
 
 /// What a running server consists of.
@@ -112,6 +113,7 @@ impl Server {
             devices: 1,
             threads: None,
             patience: DEFAULT_PATIENCE,
+            lost_worker: LostWorker::default(),
         }
     }
 
@@ -200,6 +202,12 @@ impl ServerBuilder {
         self
     }
 
+    /// What to do when a worker of synchronous training is lost, unless the graph says: go on without it unless told.
+    pub fn lost_worker(mut self, policy: LostWorker) -> ServerBuilder {
+        self.lost_worker = policy;
+        self
+    }
+
     /// Starts the server.
     pub fn start(self) -> Result<Server> {
         self.cluster.check()?;
@@ -218,7 +226,7 @@ impl ServerBuilder {
         let threads = self.threads.unwrap_or_else(default_threads);
         let peers = Arc::new(Peers::new(cluster.clone(), self.task.clone(), Arc::new(GrpcNetwork::new())));
         let devices = cpu_devices(&self.task, self.devices, &Pool::new(threads), &*env);
-        let worker = Arc::new(Worker::new(devices, crate::registry(), env.clone(), peers));
+        let worker = Arc::new(Worker::with_policy(devices, crate::registry(), env.clone(), peers, self.lost_worker));
         let master = Arc::new(Master::new(crate::registry(), env.clone(), worker.clone(), self.patience));
         let task = Arc::new(Task {
             name: self.task,

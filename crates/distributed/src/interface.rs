@@ -1,9 +1,10 @@
 //! What a master and a worker can be asked. Each is implemented by the thing itself and by a stub that asks a remote
 //! one; messages that carry tensors are plain structs, so a call within a process copies nothing.
 
-use framework::{Delivery, Graph, RendezvousKey};
+use framework::{Connection, Delivery, Graph, RendezvousKey};
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Instant;
 use tensor::{Result, Tensor};
 
@@ -73,6 +74,8 @@ pub struct RunGraph {
     pub deadline: Option<Instant>,
     /// Whether more feeds and fetches of the same step follow.
     pub partial: Option<Partial>,
+    /// Where the call came from, if it came over the network.
+    pub connection: Option<Arc<Connection>>,
 }
 
 /// Where a call stands in a partial run.
@@ -110,6 +113,10 @@ pub trait WorkerInterface: Send + Sync {
     fn get_status(&self, request: proto::GetStatusRequest) -> Call<'_, Vec<proto::DeviceAttributes>>;
     /// Opens a session's share on this task.
     fn create_worker_session(&self, request: proto::CreateWorkerSessionRequest) -> Call<'_, ()>;
+    /// Notes that a session was heard of over a connection, for a worker that cares when a session is lost.
+    fn heard(&self, session: &str, connection: &Arc<Connection>) {
+        let _ = (session, connection);
+    }
     /// Drops a session's share on this task.
     fn delete_worker_session(&self, session: SessionHandle) -> Call<'_, ()>;
     /// Compiles a graph for many steps.

@@ -11,6 +11,7 @@ pub mod graph;
 pub mod interpret;
 pub mod kernel;
 pub mod op;
+pub mod participant;
 pub mod registry;
 pub mod rendezvous;
 pub mod resource;
@@ -30,6 +31,7 @@ pub use kernel::{
 };
 pub use linalg::parallel::Pool;
 pub use op::{ControlFlow, Op};
+pub use participant::{Connection, LostWorker, Participant, Participants, Presence};
 pub use registry::Registry;
 pub use rendezvous::{Delivery, Rendezvous, RendezvousKey};
 pub use resource::{ReferenceVariable, Resource, Resources, Variable};

@@ -2,6 +2,7 @@
 
 use crate::env::Env;
 use crate::kernel::BoxFuture;
+use crate::participant::Participant;
 use crate::rendezvous::{Delivery, Rendezvous, RendezvousKey};
 use crate::resource::Resources;
 use parking_lot::Mutex;
@@ -21,6 +22,8 @@ pub struct StepContext {
     pub env: Arc<dyn Env>,
     /// Where times are noted when the step is traced.
     pub trace: Option<Arc<Trace>>,
+    /// Whose step it is, where several sessions take part in something.
+    pub participant: Option<Arc<Participant>>,
     /// The call of a function that this is, if it is one.
     pub call: Option<CallFrame>,
     ended: AtomicBool,
@@ -36,6 +39,7 @@ impl StepContext {
             resources: Arc::new(Resources::new("step")),
             env,
             trace,
+            participant: None,
             call: None,
             ended: AtomicBool::new(false),
             why: Mutex::new(None),
@@ -56,6 +60,7 @@ impl StepContext {
             resources: self.resources.clone(),
             env: self.env.clone(),
             trace: self.trace.clone(),
+            participant: self.participant.clone(),
             call: Some(CallFrame { arguments, results: Mutex::new(vec![None; results]), depth }),
             ended: AtomicBool::new(false),
             why: Mutex::new(None),

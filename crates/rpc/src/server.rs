@@ -11,7 +11,7 @@ use crate::pieces::Pieces;
 use crate::socket::Socket;
 use crate::{holder, runtime};
 use bytes::Bytes;
-use framework::BoxFuture;
+use framework::{BoxFuture, Connection};
 use h2::server::SendResponse;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use parking_lot::Mutex;
@@ -21,7 +21,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 use tensor::{Code, Error, Result, deadline_exceeded, internal, invalid, unavailable};
@@ -42,6 +42,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How much longer a call may take that is out of time: what is under way can tell better what it waited for.
 const LATE_GRACE: Duration = Duration::from_millis(50);
 
+/// How long a caller whose connections are closed may take to open another before it counts as lost.
+const LOST_AFTER: Duration = Duration::from_secs(1);
+/// How long a lost caller is worth waiting for.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
+
 /// Answers the calls of one gRPC service.
 pub trait Service: Send + Sync + 'static {
     /// Package and name, as in `tensorflow.WorkerService`.
@@ -61,6 +66,8 @@ pub struct Call {
     pub message: Pieces,
     /// When the caller stops waiting.
     pub deadline: Option<Instant>,
+    /// What it came over.
+    pub connection: Arc<Connection>,
 }
 
 /// The answer to a method that is not there, worded as peers expect it: not at all.
@@ -227,6 +234,7 @@ async fn converse(stream: TcpStream, services: Services, mut phase: watch::Recei
         .max_pending_accept_reset_streams(RESETS_MAX)
         .handshake::<_, Bytes>(socket);
     let Ok(Ok(mut connection)) = tokio::time::timeout(HANDSHAKE_TIME, handshake).await else { return };
+    let connection_end = ConnectionEnd(Connection::open());
     loop {
         match *phase.borrow_and_update() {
             Phase::Open => {}
@@ -235,9 +243,29 @@ async fn converse(stream: TcpStream, services: Services, mut phase: watch::Recei
         }
         match next_request(&mut connection, &mut phase).await {
             ControlFlow::Continue(None) => {}
-            ControlFlow::Continue(Some((request, respond))) => start(request, respond, &services, &phase),
+            ControlFlow::Continue(Some((request, respond))) => {
+                start(request, respond, &services, &phase, &connection_end.0);
+            }
             ControlFlow::Break(()) => return,
         }
+    }
+}
+
+/// Sees to it, when dropped, that those are lost who had this connection alone.
+struct ConnectionEnd(Arc<Connection>);
+
+impl Drop for ConnectionEnd {
+    fn drop(&mut self) {
+        let connection = self.0.clone();
+        runtime::network().spawn(async move {
+            tokio::time::sleep(LOST_AFTER).await;
+            let lost = connection.close(Instant::now());
+            drop(connection);
+            if !lost.is_empty() {
+                tokio::time::sleep(GIVEN_UP_AFTER).await;
+                lost.iter().filter_map(Weak::upgrade).for_each(|participant| participant.give_up());
+            }
+        });
     }
 }
 
@@ -266,15 +294,16 @@ fn start(
     mut respond: SendResponse<Bytes>,
     services: &Services,
     phase: &watch::Receiver<Phase>,
+    connection: &Arc<Connection>,
 ) {
     let (service, method) = match route(&request, services) {
         Ok(found) => found,
         Err(error) => return refuse(&mut respond, &error),
     };
     let threads = if service.computes(&method) { runtime::steps() } else { runtime::network() };
-    let phase = phase.clone();
+    let (phase, connection) = (phase.clone(), connection.clone());
     threads.spawn(async move {
-        answer(request, respond, service, method).await;
+        answer(request, respond, service, method, connection).await;
         drop(phase); // a server that drains waits until the last of these is gone
     });
 }
@@ -306,13 +335,14 @@ async fn answer(
     mut respond: SendResponse<Bytes>,
     service: Arc<dyn Service>,
     method: String,
+    connection: Arc<Connection>,
 ) {
     let (head, body) = request.into_parts();
     let limit = head.headers.get(timeout::GRPC_TIMEOUT).and_then(|value| timeout::parse(value.to_str().ok()?));
     let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
     let work = async {
         let message = read_message(body, &head.headers).await?;
-        service.call(Call { method: method.clone(), message, deadline }).await
+        service.call(Call { method: method.clone(), message, deadline, connection }).await
     };
     match unless_gone(work, &mut respond, limit).await {
         Ok(Ok(parts)) => send(&mut respond, parts),

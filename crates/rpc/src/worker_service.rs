@@ -8,7 +8,7 @@ use crate::server::{Call, Service, unknown_method};
 use bytes::Bytes;
 use distributed::Worker;
 use distributed::interface::{Partial, RegisterGraph, RunGraph, RunGraphReply, SessionHandle, WorkerInterface};
-use framework::{BoxFuture, Delivery, Graph, RendezvousKey};
+use framework::{BoxFuture, Connection, Delivery, Graph, RendezvousKey};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tensor::{Result, Tensor, internal, invalid};
@@ -41,11 +41,11 @@ impl WorkerService {
         let (method, message) = (call.method.as_str(), call.message);
         match method {
             "GetStatus" => self.get_status(message).await,
-            "CreateWorkerSession" => self.create_worker_session(message).await,
+            "CreateWorkerSession" => self.create_worker_session(message, &call.connection).await,
             "DeleteWorkerSession" => self.delete_worker_session(message).await,
             "RegisterGraph" => self.register_graph(message).await,
             "DeregisterGraph" => self.deregister_graph(message).await,
-            "RunGraph" => self.run_graph(message, call.deadline).await,
+            "RunGraph" => self.run_graph(message, call.deadline, call.connection).await,
             "RecvTensor" => self.recv_tensor(message).await,
             "CleanupGraph" => self.cleanup_graph(message).await,
             "CleanupAll" => self.cleanup_all(message).await,
@@ -61,8 +61,11 @@ impl WorkerService {
         finish(&proto::GetStatusResponse { device_attributes }, "GetStatus")
     }
 
-    async fn create_worker_session(&self, message: Pieces) -> Result<Vec<Bytes>> {
-        self.worker.create_worker_session(message.decode("a CreateWorkerSession request")?).await?;
+    async fn create_worker_session(&self, message: Pieces, connection: &Arc<Connection>) -> Result<Vec<Bytes>> {
+        let request: proto::CreateWorkerSessionRequest = message.decode("a CreateWorkerSession request")?;
+        let session = request.session_handle.clone();
+        self.worker.create_worker_session(request).await?;
+        self.worker.heard(&session, connection);
         finish(&proto::CreateWorkerSessionResponse {}, "CreateWorkerSession")
     }
 
@@ -91,11 +94,16 @@ impl WorkerService {
         finish(&proto::DeregisterGraphResponse {}, "DeregisterGraph")
     }
 
-    async fn run_graph(&self, message: Pieces, deadline: Option<Instant>) -> Result<Vec<Bytes>> {
+    async fn run_graph(
+        &self,
+        message: Pieces,
+        deadline: Option<Instant>,
+        connection: Arc<Connection>,
+    ) -> Result<Vec<Bytes>> {
         const SEND: u32 = 3;
         let (request, sends) = fields::split::<proto::RunGraphRequest>(message, SEND, "a RunGraph request")?;
         let in_body = request.store_errors_in_response_body;
-        match self.run_split_graph(request, sends, deadline).await {
+        match self.run_split_graph(request, sends, deadline, connection).await {
             Err(error) if in_body => finish(
                 &proto::RunGraphResponse {
                     status_code: error.code as i32,
@@ -114,6 +122,7 @@ impl WorkerService {
         request: proto::RunGraphRequest,
         sends: Vec<Pieces>,
         deadline: Option<Instant>,
+        connection: Arc<Connection>,
     ) -> Result<Vec<Bytes>> {
         const RECV: u32 = 1;
         let what = if request.is_partial { "PartialRunGraph (Worker)" } else { "RunGraph (Worker)" };
@@ -137,6 +146,7 @@ impl WorkerService {
                 (true, false) => Some(Partial::More),
                 (true, true) => Some(Partial::Last),
             },
+            connection: Some(connection),
         });
         let RunGraphReply { recv, step_stats, graphs } = reply.await?;
         if recv.len() != request.recv_key.len() {

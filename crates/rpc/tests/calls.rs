@@ -10,7 +10,7 @@ use rpc::pieces::Writer;
 use rpc::{Channel, Lane, Listener, RemoteMaster, RemoteOptions, RemoteTask, TaskService, TaskStatus};
 use std::sync::Arc;
 use std::time::Duration;
-use tensor::{Code, DType, ResourceHandle, Tensor};
+use tensor::{Code, DType, ResourceHandle, Result, Tensor};
 
 fn step(feeds: &[(&str, Tensor)], fetches: &[&str], targets: &[&str]) -> RunStep {
     RunStep {

@@ -1,7 +1,7 @@
 //! `ferroflow server`: runs one task of a cluster.
 
 use clap::Args;
-use ferroflow::train::ClusterFlags;
+use ferroflow::train::{ClusterFlags, LostWorker};
 use ferroflow::{Code, Error, Result, Server};
 use std::time::Duration;
 
@@ -30,6 +30,10 @@ pub struct Arguments {
     /// Seconds that a session waits for a task it needs
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, allow_negative_numbers = true)]
     wait: f64,
+    /// What synchronous training on this task does when a worker is lost, unless its graph says: shrink goes on with the
+    /// others, wait waits for it as TensorFlow does, fail ends with an error that names it
+    #[arg(long = "lost-worker", alias = "lost_worker", value_name = "POLICY", default_value_t)]
+    lost_worker: LostWorker,
 }
 
 /// Runs until it is told to stop.
@@ -40,6 +44,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         .map_err(|_| invalid(format!("--wait is {}, wanted a number of seconds", arguments.wait)))?;
     let mut builder =
         Server::builder(&place.cluster, &task.job, task.index).device_count(arguments.cpus).patience(wait);
+    builder = builder.lost_worker(arguments.lost_worker);
     if let Some(address) = arguments.bind {
         builder = builder.bind(address);
     }

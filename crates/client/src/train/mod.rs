@@ -25,6 +25,7 @@ pub use checkpoints::{CheckpointState, checkpoint_exists, checkpoint_state, late
 pub use cluster_flags::{ClusterFlags, ClusterTask};
 pub use coordinator::Coordinator;
 pub use device_setter::{GreedyLoadBalancing, PsStrategy, ReplicaDeviceSetter, RoundRobin, replica_device_setter};
+pub use framework::LostWorker;
 pub use hooks::{Hook, RunArgs, RunContext, RunValues};
 pub use input::{BatchOptions, ProducerOptions};
 pub use meta_graph::{export_meta_graph, import_meta_graph};
@@ -36,5 +37,5 @@ pub use session_manager::{Origin, Prepared, SessionManager};
 #[cfg(feature = "flags")]
 pub use slurm::slurm_allocation;
 pub use supervisor::{Supervisor, SupervisorBuilder};
-pub use sync_replicas::{LostWorker, SyncReplicas, SyncReplicasHook};
+pub use sync_replicas::{SyncReplicas, SyncReplicasHook};
 pub use towers::average_gradients;

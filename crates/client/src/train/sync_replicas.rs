@@ -14,8 +14,9 @@ use crate::variable::VariableOptions;
 use crate::{
     ExponentialMovingAverage, Gradient, Graph, IndexedSlices, Operation, Optimizer, Output, Queue, Session, Variable,
 };
+use framework::participant::ON_LOST_WORKER;
 use framework::scope::scalar_of;
-use framework::{Attr, DeviceSpec, NodeId, Scope};
+use framework::{Attr, DeviceSpec, LostWorker, NodeId, Scope};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tensor::{DType, Error, PartialShape, Result, Shape, Tensor, failed_precondition, invalid};
@@ -55,18 +56,6 @@ pub struct SyncReplicas {
     averages: Option<(ExponentialMovingAverage, Vec<Variable>)>,
     lost_worker: LostWorker,
     applied: Mutex<Option<Arc<Applied>>>,
-}
-
-/// What becomes of a step when a worker is lost that would have taken part.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LostWorker {
-    /// Those who are left go on without it.
-    #[default]
-    Shrink,
-    /// They wait until it is back.
-    Wait,
-    /// They end, with an error that names it.
-    Fail,
 }
 
 /// What `apply_gradients` leaves for sessions to run.
@@ -329,13 +318,9 @@ impl SyncReplicas {
 
     /// Tells the parameter server what to do about lost workers, in an attribute that TensorFlow skips.
     fn mark(&self, s: &Scope, node: Option<NodeId>) {
-        let policy = match self.lost_worker {
-            LostWorker::Shrink => "shrink",
-            LostWorker::Wait => "wait",
-            LostWorker::Fail => "fail",
-        };
+        let policy = self.lost_worker.to_string();
         if let Some(node) = node {
-            s.edit_graph(|g| g.annotate(node, "_on_lost_worker", Attr::String(policy.into())));
+            s.edit_graph(|g| g.annotate(node, ON_LOST_WORKER, Attr::String(policy.into())));
         }
     }
 }

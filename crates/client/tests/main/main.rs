@@ -10,6 +10,7 @@ mod golden;
 mod guide;
 mod hooks;
 mod initial_values;
+mod liveness;
 mod mistakes;
 mod network;
 mod optimizers;

@@ -23,12 +23,39 @@ impl Program {
     #[track_caller]
     pub fn start(example: &str, arguments: &[&str]) -> Program {
         let mut command = Command::new(built(example));
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(arguments);
+        Program::run(example, command)
+    }
+
+    /// Starts any program; messages call it by this name.
+    pub fn run(name: &str, mut command: Command) -> Program {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (sender, lines) = channel();
         follow(child.stdout.take().unwrap(), sender.clone());
         follow(child.stderr.take().unwrap(), sender);
-        Program { name: example.into(), child, lines, seen: Vec::new() }
+        Program { name: name.into(), child, lines, seen: Vec::new() }
+    }
+
+    /// Ends it at once, wherever it is.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+    }
+
+    /// Takes the lines of this time, and those it has said before.
+    pub fn listen(&mut self, time: Duration) {
+        let end = Instant::now() + time;
+        while let Ok(line) = self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            self.seen.push(line);
+        }
+    }
+
+    /// Waits until it has ended in an error, and gives all it said.
+    #[track_caller]
+    pub fn fail(mut self) -> Vec<String> {
+        let status = self.wait();
+        assert!(!status.success(), "{} ended well:\n{}", self.name, self.seen.join("\n"));
+        std::mem::take(&mut self.seen)
     }
 
     /// Waits for a line that holds this text, and gives it.

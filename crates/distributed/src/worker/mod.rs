@@ -11,16 +11,22 @@ mod step;
 use crate::cluster::{ClusterSpec, Peers, TaskName};
 use crate::interface::{Call, GraphHandle, RegisterGraph, RunGraph, RunGraphReply, SessionHandle, WorkerInterface};
 use framework::graph::import;
-use framework::{Delivery, Device, Env, Graph, Registry, RendezvousKey};
+use framework::{
+    Connection, Delivery, Device, Env, Graph, LostWorker, Participant, Participants, Registry, RendezvousKey,
+};
 use log::TransferLog;
 use parking_lot::Mutex;
 use runtime::{StepTable, Timer};
 use session::WorkerSession;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tensor::{Result, aborted, failed_precondition, invalid};
 
 pub use status::{RunningStep, WorkerStatus};
+
+/// How long a program may take to open a session again that it closed, as it does to recover from an error.
+const REOPENED_MAX: Duration = Duration::from_secs(10);
 
 /// One task's worker: sessions, their graphs, and the steps under way.
 pub struct Worker {
@@ -32,8 +38,10 @@ pub struct Worker {
     sessions: Mutex<Sessions>,
     /// For masters that never make a session.
     shared_session: Arc<WorkerSession>,
+    /// Whose steps run here.
+    participants: Arc<Participants>,
     steps: Arc<StepTable>,
-    timer: Timer,
+    timer: Arc<Timer>,
     partial_runs: step::PartialRuns,
     running: status::RunningSteps,
     log: Arc<TransferLog>,
@@ -49,7 +57,20 @@ struct Sessions {
 impl Worker {
     /// A worker on these devices of one task; the first is the one that feeds and fetches pass through.
     pub fn new(devices: Vec<Arc<dyn Device>>, registry: Arc<Registry>, env: Arc<dyn Env>, peers: Arc<Peers>) -> Worker {
-        let shared_session = Arc::new(WorkerSession::new(String::new(), devices.clone(), peers.clone()));
+        Worker::with_policy(devices, registry, env, peers, LostWorker::default())
+    }
+
+    /// A worker that deals like this with lost workers of synchronous training, where a graph does not say.
+    pub fn with_policy(
+        devices: Vec<Arc<dyn Device>>,
+        registry: Arc<Registry>,
+        env: Arc<dyn Env>,
+        peers: Arc<Peers>,
+        policy: LostWorker,
+    ) -> Worker {
+        let participants = Participants::new(policy);
+        let nobody = participants.admit("", env.now());
+        let shared_session = Arc::new(WorkerSession::new(String::new(), devices.clone(), peers.clone(), nobody));
         Worker {
             task: peers.own().clone(),
             devices,
@@ -58,8 +79,9 @@ impl Worker {
             peers,
             sessions: Mutex::default(),
             shared_session,
+            participants,
             steps: Arc::default(),
-            timer: Timer::default(),
+            timer: Arc::default(),
             partial_runs: Default::default(),
             running: Default::default(),
             log: Arc::default(),
@@ -140,7 +162,8 @@ impl Worker {
         if request.session_handle.is_empty() {
             return Err(invalid!("Session must be non-empty."));
         }
-        let session = WorkerSession::open(&request, &self.devices, &self.peers)?;
+        let participant = self.participants.admit(request.master_task.clone(), self.env.now());
+        let session = WorkerSession::open(&request, &self.devices, &self.peers, participant)?;
         let left = {
             let mut sessions = self.sessions.lock();
             let left = Worker::forget_former_master(&mut sessions, &request.master_task, request.master_incarnation);
@@ -148,9 +171,26 @@ impl Worker {
             left
         };
         for session in left {
+            session.participant.lose(self.env.now());
             self.steps.remove_session(&session.handle);
         }
         Ok(())
+    }
+
+    /// A session is closed. If others wait for what its steps do, they are told when it has not been opened again for
+    /// a while.
+    fn part_with(&self, participant: &Arc<Participant>) {
+        let now = self.env.now();
+        participant.leave(now);
+        if participant.is_counted_on() {
+            let (timer, participant) = (self.timer.clone(), Arc::downgrade(participant));
+            self.peers.network().spawn(Box::pin(async move {
+                let _ = timer.at_most(std::future::pending::<()>(), Some(now + REOPENED_MAX)).await;
+                if let Some(participant) = participant.upgrade() {
+                    participant.give_up();
+                }
+            }));
+        }
     }
 
     /// Whether a key's value is ours to send: the device must be one of ours, and not one of a former self.
@@ -203,11 +243,19 @@ impl WorkerInterface for Worker {
         Box::pin(async move { self.open_session(request) })
     }
 
+    fn heard(&self, session: &str, connection: &Arc<Connection>) {
+        if let Ok(session) = self.session(session) {
+            session.participant.heard_over(connection);
+        }
+    }
+
     fn delete_worker_session(&self, session: SessionHandle) -> Call<'_, ()> {
         Box::pin(async move {
             let removed = self.sessions.lock().by_handle.remove(&session);
             self.steps.remove_session(&session);
-            drop(removed); // after the lock is released
+            if let Some(removed) = removed {
+                self.part_with(&removed.participant);
+            }
             Ok(())
         })
     }
@@ -217,7 +265,7 @@ impl WorkerInterface for Worker {
     }
 
     fn deregister_graph(&self, session: SessionHandle, graph: GraphHandle) -> Call<'_, ()> {
-        Box::pin(async move { self.session(&session)?.deregister(&graph) })
+        Box::pin(async move { self.session(&session)?.deregister(&graph, self.env.now()) })
     }
 
     fn run_graph(&self, request: RunGraph) -> Call<'_, RunGraphReply> {

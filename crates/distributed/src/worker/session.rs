@@ -4,19 +4,22 @@ use super::device::SessionDevice;
 use crate::cluster::{ClusterSpec, Peers, TaskName};
 use crate::interface::{GraphHandle, SessionHandle};
 use framework::graph::export;
-use framework::{Device, DeviceName, Env, Graph, Registry};
+use framework::{Connection, Device, DeviceName, Env, Graph, Participant, Registry};
 use parking_lot::Mutex;
 use plan::partition::{EdgeNames, Part, partition};
 use runtime::{Executor, KernelCache};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 use tensor::{Result, aborted, invalid};
 
 pub(super) struct WorkerSession {
     pub(super) handle: Arc<str>,
     /// The task whose master made the session, if it said so.
     pub(super) master: Option<String>,
+    /// Who takes part when its graphs run.
+    pub(super) participant: Arc<Participant>,
     /// The cluster as this session sees it.
     pub(super) peers: Arc<Peers>,
     devices: Vec<Arc<dyn Device>>,
@@ -29,11 +32,20 @@ pub(super) struct WorkerSession {
 /// A graph, ready to run: one executor for each device it uses.
 pub(super) struct RegisteredGraph {
     pub(super) executors: Vec<Executor>,
+    /// Who takes part when it runs.
+    pub(super) participant: Arc<Participant>,
     /// What each of them executes, for who wants to see it.
     parts: Vec<Part>,
 }
 
 impl RegisteredGraph {
+    /// A call came to run it, over this connection unless it came from within the process.
+    pub(super) fn heard_over(&self, connection: Option<&Arc<Connection>>) {
+        if let Some(connection) = connection {
+            self.participant.heard_over(connection);
+        }
+    }
+
     /// The graphs as they are executed.
     pub(super) fn to_proto(&self) -> Vec<proto::GraphDef> {
         self.parts.iter().map(|part| export::export(&part.graph)).collect()
@@ -41,10 +53,17 @@ impl RegisteredGraph {
 }
 
 impl WorkerSession {
-    pub(super) fn new(handle: SessionHandle, devices: Vec<Arc<dyn Device>>, peers: Arc<Peers>) -> WorkerSession {
+    /// A session of the task's own cluster, of whom this one asks for it.
+    pub(super) fn new(
+        handle: SessionHandle,
+        devices: Vec<Arc<dyn Device>>,
+        peers: Arc<Peers>,
+        participant: Arc<Participant>,
+    ) -> WorkerSession {
         WorkerSession {
             handle: handle.into(),
             master: None,
+            participant,
             peers,
             devices,
             kernels: KernelCache::default(),
@@ -59,6 +78,7 @@ impl WorkerSession {
         request: &proto::CreateWorkerSessionRequest,
         devices: &[Arc<dyn Device>],
         peers: &Arc<Peers>,
+        participant: Arc<Participant>,
     ) -> Result<WorkerSession> {
         let server = request.server_def.as_ref();
         let brought = server.and_then(|s| Some((s, s.cluster.as_ref().filter(|c| !c.job.is_empty())?)));
@@ -81,7 +101,8 @@ impl WorkerSession {
             let name = DeviceName { job: peers.own().job.clone(), task: peers.own().index, ..device.name().clone() };
             Arc::new(SessionDevice::new(device.clone(), name, isolated)) as Arc<dyn Device>
         });
-        let mut session = WorkerSession::new(request.session_handle.clone(), devices.collect(), peers.clone());
+        let handle = request.session_handle.clone();
+        let mut session = WorkerSession::new(handle, devices.collect(), peers.clone(), participant);
         session.master = (!request.master_task.is_empty()).then(|| request.master_task.clone());
         Ok(session)
     }
@@ -104,8 +125,15 @@ impl WorkerSession {
             .map(|part| Executor::compile(&part.graph, self.device(&part.name)?, env, &self.kernels))
             .collect::<Result<_>>()?;
         let handle = format!("{:016x}", self.counter.fetch_add(1, Ordering::Relaxed) + 1);
-        self.graphs.lock().insert(handle.clone(), Arc::new(RegisteredGraph { executors, parts }));
+        let participant = self.owner_of_new_graph(env);
+        self.graphs.lock().insert(handle.clone(), Arc::new(RegisteredGraph { executors, participant, parts }));
         Ok(handle)
+    }
+
+    /// Whose graph it is that is registered now. Who shares a session with others is known by the graph alone.
+    fn owner_of_new_graph(&self, env: &Arc<dyn Env>) -> Arc<Participant> {
+        let is_shared = self.handle.is_empty();
+        if is_shared { self.participant.all().admit("", env.now()) } else { self.participant.clone() }
     }
 
     fn device(&self, name: &str) -> Result<&Arc<dyn Device>> {
@@ -113,11 +141,15 @@ impl WorkerSession {
         self.devices.iter().find(|d| *d.name() == wanted).ok_or_else(|| invalid!("{name} unknown device."))
     }
 
-    pub(super) fn deregister(&self, handle: &str) -> Result<()> {
-        let removed = self.graphs.lock().remove(handle);
-        removed
-            .map(|_| ())
-            .ok_or_else(|| aborted!("Graph handle is not found: {handle}. Possibly, this worker just restarted."))
+    pub(super) fn deregister(&self, handle: &str, now: Instant) -> Result<()> {
+        let removed =
+            self.graphs.lock().remove(handle).ok_or_else(|| {
+                aborted!("Graph handle is not found: {handle}. Possibly, this worker just restarted.")
+            })?;
+        if self.handle.is_empty() {
+            removed.participant.leave(now);
+        }
+        Ok(())
     }
 
     pub(super) fn num_graphs(&self) -> u32 {

@@ -40,6 +40,7 @@ impl Worker {
     async fn execute_whole(&self, request: RunGraph) -> Result<RunGraphReply> {
         let session = self.session(&request.session)?;
         let graph = session.graph(&request.graph)?;
+        graph.heard_over(request.connection.as_ref());
         let rendezvous = self.steps.start(request.step, &session.handle);
         let guard = EndOnDrop { worker: Some(self), step: request.step };
         let result = self.run_to_end(&session, &graph, &rendezvous, request).await;
@@ -108,7 +109,9 @@ impl Worker {
             env: self.env.clone(),
             log: self.log.clone(),
         };
-        let context = Arc::new(StepContext::new(step, Arc::new(rendezvous), self.env.clone(), trace));
+        let mut context = StepContext::new(step, Arc::new(rendezvous), self.env.clone(), trace);
+        context.participant = Some(graph.participant.clone());
+        let context = Arc::new(context);
         Running { parts: graph.executors.iter().map(|e| Some(e.run(context.clone()))).collect() }
     }
 
@@ -140,6 +143,7 @@ impl Worker {
         }
         let session = self.session(&request.session)?;
         let graph = session.graph(&request.graph)?;
+        graph.heard_over(request.connection.as_ref());
         let rendezvous = self.steps.start(request.step, &session.handle);
         let running = self.start(&session, &graph, &rendezvous, request.step, None);
         runs.insert(request.step, PartialRun { rendezvous: rendezvous.clone(), running: Some(running) });

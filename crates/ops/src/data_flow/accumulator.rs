@@ -1,14 +1,17 @@
 //! `Accumulator`: gradients of several replicas summed up, and steps that wait until there are enough of them.
 //!
 //! A gradient that was computed from older variables than the accumulator's global step is dropped. Taking the sum
-//! starts over and moves the global step on. This file knows no kernels; `accumulator_ops.rs` has them.
+//! starts over and moves the global step on. While some of those who contribute are gone, fewer gradients are enough, or
+//! none: `members.rs` tells. This file knows no kernels; `accumulator_ops.rs` has them.
 
+use super::members::Members;
 use super::wait::{Decider, Slot, Waiting, Wakers};
+use framework::participant::{LostWorker, Participant, Watcher};
 use framework::{Float, Resource};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::Arc;
-use tensor::{DType, Error, OwnedTensor, PartialShape, Result, Shape, Tensor, invalid};
+use std::sync::{Arc, Weak};
+use tensor::{DType, Error, OwnedTensor, PartialShape, Result, Shape, Tensor, invalid, out_of_range};
 
 /// What becomes of several gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,17 +81,18 @@ impl Resource for Accumulator {
     const TYPE_NAME: &'static str = "N10tensorflow26ConditionalAccumulatorBaseE";
 }
 
-#[derive(Default)]
 struct State {
     global_step: i64,
     count: usize,
     sum: Option<Gradient>,
     taking: VecDeque<Take>,
+    members: Members,
 }
 
 struct Take {
     slot: Arc<Slot<Taken>>,
     required: usize,
+    taker: Option<Arc<Participant>>,
 }
 
 /// A sum and the number of gradients in it.
@@ -96,8 +100,10 @@ type Taken = (Gradient, usize);
 
 impl Accumulator {
     /// Nothing accumulated, at global step 0.
-    pub fn new(spec: AccumulatorSpec, arithmetic: Arithmetic) -> Accumulator {
-        Accumulator { spec, arithmetic, state: Mutex::default() }
+    pub fn new(spec: AccumulatorSpec, arithmetic: Arithmetic, policy: LostWorker) -> Accumulator {
+        let members = Members::new(policy);
+        let state = State { global_step: 0, count: 0, sum: None, taking: VecDeque::new(), members };
+        Accumulator { spec, arithmetic, state: Mutex::new(state) }
     }
 
     /// What it accepts.
@@ -115,10 +121,27 @@ impl Accumulator {
         self.state.lock().global_step = step;
     }
 
-    /// Adds a gradient that was computed at this step, unless it comes too late.
-    pub fn apply(&self, local_step: i64, gradient: Gradient) -> Result<()> {
+    /// Adds a gradient that somebody computed at this step, unless it comes too late.
+    pub fn apply(
+        self: &Arc<Accumulator>,
+        local_step: i64,
+        gradient: Gradient,
+        who: Option<&Arc<Participant>>,
+    ) -> Result<()> {
         let mut wakers = Wakers::default();
         let mut state = self.state.lock();
+        if let Some(who) = who {
+            state.members.watch(who, || self.watcher());
+            state.members.join(who);
+        }
+        let added = self.add(&mut state, local_step, gradient);
+        self.settle(&mut state, &mut wakers);
+        drop(state);
+        wakers.wake();
+        added
+    }
+
+    fn add(&self, state: &mut State, local_step: i64, gradient: Gradient) -> Result<()> {
         if local_step < state.global_step {
             return Ok(());
         }
@@ -130,10 +153,11 @@ impl Accumulator {
             _ => return Err(self.wrong_kind()),
         }
         state.count += 1;
-        self.settle(&mut state, &mut wakers);
-        drop(state);
-        wakers.wake();
         Ok(())
+    }
+
+    fn watcher(self: &Arc<Accumulator>) -> Weak<dyn Watcher> {
+        Arc::downgrade(self) as Weak<dyn Watcher>
     }
 
     /// Takes what is accumulated, reduced, if there are enough gradients now.
@@ -147,11 +171,19 @@ impl Accumulator {
         Some(self.reduced(taken))
     }
 
-    /// Takes what is accumulated, reduced, as soon as there are enough gradients.
-    pub fn take(self: &Arc<Accumulator>, required: usize) -> impl Future<Output = Result<Gradient>> + Send + use<> {
+    /// Takes what is accumulated, reduced, as soon as there are enough gradients: as many as are required, or as those
+    /// make who are left.
+    pub fn take(
+        self: &Arc<Accumulator>,
+        required: usize,
+        taker: Option<Arc<Participant>>,
+    ) -> impl Future<Output = Result<Gradient>> + Send + use<> {
         let (slot, mut wakers) = (Slot::new(), Wakers::default());
         let mut state = self.state.lock();
-        state.taking.push_back(Take { slot: slot.clone(), required });
+        if let Some(taker) = &taker {
+            state.members.watch(taker, || self.watcher());
+        }
+        state.taking.push_back(Take { slot: slot.clone(), required, taker });
         self.settle(&mut state, &mut wakers);
         drop(state);
         wakers.wake();
@@ -160,9 +192,19 @@ impl Accumulator {
         async move { this.reduced(waiting.await?) }
     }
 
-    /// Serves those who wait, in their order, while there are enough gradients for the first.
+    /// Serves those who wait, in their order, while there are enough gradients for the first. Who waits in vain is told.
     fn settle(&self, state: &mut State, wakers: &mut Wakers) {
-        while let Some(first) = state.taking.front().filter(|t| t.required <= state.count) {
+        if state.members.are_watched() {
+            let members = &state.members;
+            state.taking.retain(|take| match in_vain(members, take.taker.as_deref()) {
+                Some(error) => {
+                    take.slot.set(Err(error), wakers);
+                    false
+                }
+                None => true,
+            });
+        }
+        while let Some(first) = state.taking.front().filter(|t| state.members.share_of(t.required) <= state.count) {
             let slot = first.slot.clone();
             let Some(taken) = take(state) else { break };
             state.taking.pop_front();
@@ -258,11 +300,30 @@ impl Accumulator {
     }
 }
 
+/// Why nobody should wait for this one's gradients any more.
+fn in_vain(members: &Members, taker: Option<&Participant>) -> Option<Error> {
+    if taker.is_some_and(|t| !t.is_here() && !t.presence().is_lost()) {
+        return Some(out_of_range!("the session that was to take these gradients has ended"));
+    }
+    members.loss(taker)
+}
+
 /// Takes all and starts over.
 fn take(state: &mut State) -> Option<Taken> {
     let sum = state.sum.take()?;
     state.global_step = state.global_step.saturating_add(1);
     Some((sum, std::mem::take(&mut state.count)))
+}
+
+impl Watcher for Accumulator {
+    fn presence_changed(&self) {
+        let mut wakers = Wakers::default();
+        let mut state = self.state.lock();
+        state.members.refresh();
+        self.settle(&mut state, &mut wakers);
+        drop(state);
+        wakers.wake();
+    }
 }
 
 impl Decider<Taken> for Accumulator {
@@ -361,11 +422,81 @@ fn merge<T: Float>(a: &Rows, b: &Rows) -> Result<Rows> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use framework::Participants;
     use std::task::{Context, Poll, Waker};
+    use std::time::Instant;
 
     fn accumulator(reduction: Reduction, is_sparse: bool) -> Arc<Accumulator> {
         let spec = AccumulatorSpec { dtype: DType::F32, shape: PartialShape::unknown(), reduction, is_sparse };
-        Arc::new(Accumulator::new(spec, Arithmetic::of::<f32>()))
+        Arc::new(Accumulator::new(spec, Arithmetic::of::<f32>(), LostWorker::Wait))
+    }
+
+    fn shared(policy: LostWorker) -> (Arc<Accumulator>, [Arc<Participant>; 2]) {
+        let spec = accumulator(Reduction::Mean, false).spec.clone();
+        let (all, now) = (Participants::new(policy), Instant::now());
+        let workers = [0, 1].map(|i| all.admit(format!("/job:worker/replica:0/task:{i}"), now));
+        (Arc::new(Accumulator::new(spec, Arithmetic::of::<f32>(), policy)), workers)
+    }
+
+    fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+        std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + std::time::Duration::from_secs(1)
+    }
+
+    #[test]
+    fn a_round_is_made_by_those_who_are_left_until_the_lost_one_is_back() {
+        let (a, [chief, other]) = shared(LostWorker::Shrink);
+        let mut round = Box::pin(a.take(2, Some(chief.clone())));
+        a.apply(0, dense([1.0]), Some(&chief)).unwrap();
+        assert!(poll(&mut round).is_pending(), "the other may still come");
+        a.apply(0, dense([3.0]), Some(&other)).unwrap();
+        let Poll::Ready(Ok(Gradient::Dense(got))) = poll(&mut round) else { panic!("both have come") };
+        assert_eq!(got, Tensor::from([2.0f32]));
+
+        let mut round = Box::pin(a.take(2, Some(chief.clone())));
+        a.apply(1, dense([5.0]), Some(&chief)).unwrap();
+        assert!(poll(&mut round).is_pending());
+        other.lose(soon());
+        let Poll::Ready(Ok(Gradient::Dense(got))) = poll(&mut round) else { panic!("one is enough") };
+        assert_eq!(got, Tensor::from([5.0f32]));
+
+        let again = other.all().admit(other.name(), soon());
+        a.apply(1, dense([7.0]), Some(&again)).unwrap();
+        let mut round = Box::pin(a.take(2, Some(chief.clone())));
+        a.apply(2, dense([9.0]), Some(&chief)).unwrap();
+        assert!(poll(&mut round).is_pending(), "it came with an old gradient, but it came");
+        a.apply(2, dense([11.0]), Some(&again)).unwrap();
+        assert!(poll(&mut round).is_ready());
+    }
+
+    #[test]
+    fn whoever_waits_for_a_lost_worker_is_told_or_waits_as_the_policy_says() {
+        for policy in [LostWorker::Fail, LostWorker::Wait] {
+            let (a, [chief, other]) = shared(policy);
+            let mut round = Box::pin(a.take(2, Some(chief.clone())));
+            a.apply(-1, dense([1.0]), Some(&other)).unwrap();
+            a.apply(0, dense([1.0]), Some(&chief)).unwrap();
+            other.lose(soon());
+            match (policy, poll(&mut round)) {
+                (LostWorker::Wait, Poll::Pending) => {}
+                (LostWorker::Fail, Poll::Ready(Err(e))) => {
+                    assert!(e.message.starts_with("/job:worker/replica:0/task:1 was lost"), "{e}");
+                }
+                (policy, _) => panic!("{policy}"),
+            }
+        }
+    }
+
+    #[test]
+    fn who_has_left_takes_nothing_any_more() {
+        let (a, [chief, _]) = shared(LostWorker::Shrink);
+        let mut round = Box::pin(a.take(2, Some(chief.clone())));
+        chief.leave(soon());
+        let Poll::Ready(Err(e)) = poll(&mut round) else { panic!("it has left") };
+        assert_eq!(e.code, tensor::Code::OutOfRange);
     }
 
     fn dense<const N: usize>(values: [f32; N]) -> Gradient {
@@ -379,25 +510,25 @@ mod tests {
     #[test]
     fn a_waiting_step_gets_the_mean_and_late_gradients_are_dropped() {
         let a = accumulator(Reduction::Mean, false);
-        let mut waiting = Box::pin(a.take(2));
+        let mut waiting = Box::pin(a.take(2, None));
         let mut context = Context::from_waker(Waker::noop());
-        a.apply(0, dense([1.0, 2.0])).unwrap();
+        a.apply(0, dense([1.0, 2.0]), None).unwrap();
         assert!(waiting.as_mut().poll(&mut context).is_pending());
-        a.apply(0, dense([3.0, 5.0])).unwrap();
+        a.apply(0, dense([3.0, 5.0]), None).unwrap();
         let Poll::Ready(Ok(Gradient::Dense(got))) = waiting.as_mut().poll(&mut context) else { panic!("enough") };
         assert_eq!(got, Tensor::from([2.0f32, 3.5]));
-        a.apply(0, dense([1.0, 1.0])).unwrap();
+        a.apply(0, dense([1.0, 1.0]), None).unwrap();
         assert_eq!(a.count(), 0, "computed from variables that were changed since");
-        a.apply(1, dense([1.0, 1.0])).unwrap();
+        a.apply(1, dense([1.0, 1.0]), None).unwrap();
         assert_eq!(a.count(), 1);
-        assert!(a.apply(1, dense([1.0])).unwrap_err().message.contains("expected [2], got [1]"));
+        assert!(a.apply(1, dense([1.0]), None).unwrap_err().message.contains("expected [2], got [1]"));
     }
 
     #[test]
     fn a_dropped_take_takes_nothing() {
         let a = accumulator(Reduction::Sum, false);
-        let waiting = a.take(1);
-        a.apply(0, dense([1.0])).unwrap();
+        let waiting = a.take(1, None);
+        a.apply(0, dense([1.0]), None).unwrap();
         drop(waiting);
         assert_eq!(a.count(), 1);
         let Some(Ok(Gradient::Dense(got))) = a.try_take(1) else { panic!("there is one") };
@@ -407,8 +538,8 @@ mod tests {
     #[test]
     fn sparse_rows_are_divided_by_the_gradients_that_have_them() {
         let a = accumulator(Reduction::Mean, true);
-        a.apply(0, rows([1, 3], [[1.0, 2.0], [3.0, 4.0]])).unwrap();
-        a.apply(0, rows([0, 3], [[1.0, 2.0], [3.0, 5.0]])).unwrap();
+        a.apply(0, rows([1, 3], [[1.0, 2.0], [3.0, 4.0]]), None).unwrap();
+        a.apply(0, rows([0, 3], [[1.0, 2.0], [3.0, 5.0]]), None).unwrap();
         let Some(Ok(Gradient::Sparse(got))) = a.try_take(2) else { panic!("there are two") };
         assert_eq!(got.indices, [0, 1, 3]);
         assert_eq!(got.values, Tensor::from([[1.0f32, 2.0], [1.0, 2.0], [3.0, 4.5]]));

@@ -5,10 +5,11 @@
 
 use super::accumulator::{Accumulator, AccumulatorSpec, Arithmetic, Gradient, Reduction, Rows};
 use super::declared::{Declared, resolve};
+use super::members::{chosen_policy, servers_policy};
 use framework::kernel::{AsyncContext, AsyncKernel, BoxFuture, Outputs, async_kernel, function, kernel};
 use framework::op::KernelFn;
 use framework::typed::{FloatKernel, floats};
-use framework::{Float, Kernel, KernelBuild, KernelContext, Op, Resources, Value, shapes};
+use framework::{Float, Kernel, KernelBuild, KernelContext, LostWorker, Op, Resources, Value, shapes};
 use std::sync::Arc;
 use tensor::{DType, PartialShape, Result, Tensor, invalid};
 
@@ -95,21 +96,24 @@ fn declares(name: &str, handle: &str, kernel: KernelFn) -> Op {
 struct Declare {
     declared: Declared<Accumulator>,
     spec: AccumulatorSpec,
+    /// What to do about lost workers; as the server says, unless the node does.
+    policy: Option<LostWorker>,
 }
 
 impl Declare {
     fn new(b: &KernelBuild<'_>, is_sparse: bool) -> Result<Declare> {
         let reduction = if b.attr::<String>("reduction_type")? == "SUM" { Reduction::Sum } else { Reduction::Mean };
         let spec = AccumulatorSpec { dtype: b.attr("dtype")?, shape: b.attr("shape")?, reduction, is_sparse };
-        Ok(Declare { declared: Declared::new(b)?, spec })
+        Ok(Declare { declared: Declared::new(b)?, spec, policy: chosen_policy(b)? })
     }
 }
 
 impl FloatKernel for Declare {
     fn compute<T: Float>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+        let policy = self.policy.unwrap_or_else(|| servers_policy(ctx.step()));
         self.declared.output(
             ctx,
-            |_| Ok(Accumulator::new(self.spec.clone(), Arithmetic::of::<T>())),
+            |_| Ok(Accumulator::new(self.spec.clone(), Arithmetic::of::<T>(), policy)),
             |found, name| match *found.spec() == self.spec {
                 true => Ok(()),
                 false => Err(invalid!(
@@ -129,7 +133,7 @@ fn accumulator(ctx: &KernelContext<'_>) -> Result<Arc<Accumulator>> {
 fn apply(ctx: &mut KernelContext<'_>) -> Result<()> {
     let local_step = ctx.input(1).item::<i64>()?;
     let gradient = ctx.take(2);
-    accumulator(ctx)?.apply(local_step, Gradient::Dense(gradient))
+    accumulator(ctx)?.apply(local_step, Gradient::Dense(gradient), ctx.step().participant.as_ref())
 }
 
 fn count(ctx: &mut KernelContext<'_>) -> Result<()> {
@@ -160,7 +164,7 @@ impl Kernel for ApplySparse {
             check_dense_shape(&accumulator.spec().shape, ctx.input(4))?;
         }
         let rows = Rows { counts: vec![1; indices.len()], indices, values: ctx.take(3) };
-        accumulator.apply(local_step, Gradient::Sparse(rows))
+        accumulator.apply(local_step, Gradient::Sparse(rows), ctx.step().participant.as_ref())
     }
 }
 
@@ -224,9 +228,10 @@ impl AsyncKernel for Take {
 
     fn compute(&self, ctx: AsyncContext) -> BoxFuture<Result<Outputs>> {
         let prepared = self.prepare(ctx.device.resources(), [&ctx.inputs[0], &ctx.inputs[1]]);
+        let taker = ctx.step.participant.clone();
         Box::pin(async move {
             let (accumulator, required) = prepared?;
-            let gradient = accumulator.take(required).await?;
+            let gradient = accumulator.take(required, taker).await?;
             outputs(&accumulator, gradient)
         })
     }

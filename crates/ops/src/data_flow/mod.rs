@@ -3,6 +3,7 @@
 pub mod accumulator;
 mod accumulator_ops;
 mod declared;
+mod members;
 pub mod queue;
 pub mod queue_ops;
 pub(crate) mod rows;
@@ -11,6 +12,7 @@ mod tensor_array;
 mod tensor_list;
 #[cfg(test)]
 pub(crate) mod testing;
+mod tokens;
 mod wait;
 
 use framework::Op;

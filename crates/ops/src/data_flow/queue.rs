@@ -1,17 +1,19 @@
 //! `Queue`: elements that wait to be taken, and steps that wait to add or take some.
 //!
 //! A queue is first in, first out on all three sides: attempts to add, elements, attempts to take. Only the front
-//! attempt of each side is ever tried. Closing waits behind the attempts to add that came before it. This file knows
-//! no kernels; `queue_ops.rs` has them.
+//! attempt of each side is ever tried. Closing waits behind the attempts to add that came before it. A queue of tokens
+//! also minds who takes part (`tokens.rs`). This file knows no kernels; `queue_ops.rs` has them.
 
 use super::rows;
+use super::tokens::Tokens;
 use super::wait::{Decider, Slot, Waiting, Wakers};
 use framework::Resource;
+use framework::participant::{LostWorker, Participant, Watcher};
 use linalg::random::{Philox, Words};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tensor::{DType, Error, PartialShape, Result, Shape, Tensor, cancelled, invalid, out_of_range};
 
 /// What is added and taken as one: a tensor for each component.
@@ -141,6 +143,8 @@ struct State {
     random: Words,
     adding: VecDeque<(Arc<Slot<()>>, Add)>,
     taking: VecDeque<Take>,
+    /// Who takes part, if the elements are tokens.
+    tokens: Option<Tokens>,
 }
 
 enum Add {
@@ -152,6 +156,7 @@ enum Add {
 struct Take {
     slot: Arc<Slot<Vec<Element>>>,
     amount: Amount,
+    taker: Option<Arc<Participant>>,
     /// What was taken so far; given back if the rest never comes.
     taken: Vec<Element>,
 }
@@ -177,8 +182,34 @@ impl Queue {
             random: Philox::new(seed, seed2).words(),
             adding: VecDeque::new(),
             taking: VecDeque::new(),
+            tokens: None,
         };
         Ok(Queue { name: name.into(), spec, state: Mutex::new(state) })
+    }
+
+    /// The same, of tokens whose takers and makers are dealt with like this when they are lost.
+    pub fn of_tokens(mut self, policy: LostWorker) -> Queue {
+        self.state.get_mut().tokens = Some(Tokens::new(policy));
+        self
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Who adds these elements, for a queue that minds.
+    pub fn made_by(self: &Arc<Queue>, maker: Option<&Arc<Participant>>, elements: &VecDeque<Element>) {
+        if let (Some(maker), Some(tokens)) = (maker, &mut self.state.lock().tokens) {
+            tokens.made(maker, elements, || Arc::downgrade(self) as Weak<dyn Watcher>);
+        }
+    }
+
+    /// Who is about to take elements, for a queue that minds.
+    pub fn wanted_by(self: &Arc<Queue>, taker: Option<&Arc<Participant>>) {
+        if let (Some(taker), Some(tokens)) = (taker, &mut self.state.lock().tokens) {
+            tokens.wanted(taker, || Arc::downgrade(self) as Weak<dyn Watcher>);
+        }
     }
 
     /// What it promises.
@@ -220,11 +251,11 @@ impl Queue {
     }
 
     /// Takes elements if that needs no waiting.
-    pub fn try_dequeue(&self, amount: Amount) -> Option<Result<Vec<Element>>> {
+    pub fn try_dequeue(&self, amount: Amount, taker: Option<&Arc<Participant>>) -> Option<Result<Vec<Element>>> {
         let slot = Slot::new();
-        let take = Take { slot: slot.clone(), amount, taken: Vec::new() };
+        let take = Take { slot: slot.clone(), amount, taker: taker.cloned(), taken: Vec::new() };
         let mut state = self.state.lock();
-        let fits = take.missing() <= self.available(&state);
+        let fits = take.missing() <= self.available(&state) && may_go(&state, &take);
         if !state.taking.is_empty() || !(fits || state.is_closed) {
             return None;
         }
@@ -234,9 +265,13 @@ impl Queue {
     }
 
     /// Takes elements as soon as they are there.
-    pub fn dequeue(self: &Arc<Queue>, amount: Amount) -> impl Future<Output = Result<Vec<Element>>> + Send + use<> {
+    pub fn dequeue(
+        self: &Arc<Queue>,
+        amount: Amount,
+        taker: Option<Arc<Participant>>,
+    ) -> impl Future<Output = Result<Vec<Element>>> + Send + use<> {
         let slot = Slot::new();
-        let take = Take { slot: slot.clone(), amount, taken: Vec::new() };
+        let take = Take { slot: slot.clone(), amount, taker, taken: Vec::new() };
         self.change(|state, _| state.taking.push_back(take));
         Waiting::new(slot, self.clone() as Arc<dyn Decider<Vec<Element>>>)
     }
@@ -271,6 +306,7 @@ impl Queue {
     fn settle(&self, state: &mut State, mut wakers: Wakers, change: impl FnOnce(&mut State, &mut Wakers)) -> Settled {
         change(state, &mut wakers);
         while self.let_in(state, &mut wakers) | self.let_out(state, &mut wakers) {}
+        self.turn_away(state, &mut wakers);
         Settled(wakers)
     }
 
@@ -290,6 +326,9 @@ impl Queue {
                 Add::Elements(elements) => {
                     let room = self.capacity().saturating_sub(state.elements.len()).min(elements.len());
                     state.elements.extend(elements.drain(..room));
+                    if let Some(tokens) = &state.tokens {
+                        tokens.drop_old(&mut state.elements);
+                    }
                     moved |= room > 0;
                     if !elements.is_empty() {
                         return moved;
@@ -307,7 +346,8 @@ impl Queue {
     /// Whether an element was taken, or an attempt to take came to its end.
     fn let_out(&self, state: &mut State, wakers: &mut Wakers) -> bool {
         let mut moved = false;
-        while let Some(mut take) = state.taking.pop_front() {
+        while let Some(at) = state.taking.iter().position(|take| may_go(state, take)) {
+            let mut take = state.taking.remove(at).expect("it was just found");
             let mut outcome = Ok(());
             if state.is_closed && state.elements.len() < take.missing() {
                 let complaint = self.insufficient(take.amount, take.missing(), state.elements.len());
@@ -324,14 +364,29 @@ impl Queue {
                 }
                 moved |= count > 0;
                 if take.missing() > 0 {
-                    state.taking.push_front(take);
+                    state.taking.insert(at, take);
                     return moved;
                 }
+            }
+            if let (Some(tokens), Some(taker)) = (&mut state.tokens, &take.taker) {
+                take.taken.iter().for_each(|token| tokens.taken(taker, token));
             }
             take.slot.set(outcome.map(|()| take.taken), wakers);
             moved = true;
         }
         moved
+    }
+
+    /// Tells those who wait for tokens in vain.
+    fn turn_away(&self, state: &mut State, wakers: &mut Wakers) {
+        let Some(tokens) = &state.tokens else { return };
+        state.taking.retain(|take| match take.taker.as_deref().and_then(|t| tokens.in_vain(t, &self.name)) {
+            Some(error) => {
+                take.slot.set(Err(error), wakers);
+                false
+            }
+            None => true,
+        });
     }
 
     /// The element whose turn it is.
@@ -457,6 +512,11 @@ impl Queue {
     }
 }
 
+/// Whether it is an attempt's turn; in plain queues it is that of the first.
+fn may_go(state: &State, take: &Take) -> bool {
+    state.tokens.as_ref().is_none_or(|tokens| tokens.may_take(take.taker.as_ref(), state.elements.front()))
+}
+
 /// A settled state: the lock can go, and those who waited be woken.
 struct Settled(Wakers);
 
@@ -469,6 +529,17 @@ impl Settled {
 
 fn mismatch(component: usize, wanted: &PartialShape, found: &Shape) -> Error {
     invalid!("Shape mismatch in tuple component {component}. Expected {wanted}, got {found}")
+}
+
+impl Watcher for Queue {
+    fn presence_changed(&self) {
+        self.change(|state, _| {
+            if let Some(tokens) = &mut state.tokens {
+                tokens.refresh();
+                tokens.drop_old(&mut state.elements);
+            }
+        });
+    }
 }
 
 impl Decider<()> for Queue {
@@ -535,12 +606,12 @@ mod tests {
         let counter = Arc::new(Counter::default());
         let waker = Waker::from(counter.clone());
         let mut context = Context::from_waker(&waker);
-        let mut first = Box::pin(q.dequeue(Amount::Exactly(2)));
-        let mut second = Box::pin(q.dequeue(Amount::Exactly(1)));
+        let mut first = Box::pin(q.dequeue(Amount::Exactly(2), None));
+        let mut second = Box::pin(q.dequeue(Amount::Exactly(1), None));
         assert!(first.as_mut().poll(&mut context).is_pending());
         assert!(second.as_mut().poll(&mut context).is_pending());
         fill(&q, [1]);
-        assert!(q.try_dequeue(Amount::Exactly(1)).is_none(), "others were first");
+        assert!(q.try_dequeue(Amount::Exactly(1), None).is_none(), "others were first");
         assert!(second.as_mut().poll(&mut context).is_pending(), "the first has it");
         fill(&q, [2, 3]);
         assert_eq!(counter.0.load(std::sync::atomic::Ordering::SeqCst), 2);
@@ -553,17 +624,17 @@ mod tests {
     #[test]
     fn a_dropped_attempt_leaves_no_trace() {
         let q = queue(Order::Fifo, 2);
-        let partial = q.dequeue(Amount::Exactly(3));
+        let partial = q.dequeue(Amount::Exactly(3), None);
         fill(&q, [1, 2]);
         assert_eq!(q.len(), 0, "taken in part");
         drop(partial);
         assert_eq!(q.len(), 2, "given back");
-        let served = q.dequeue(Amount::Exactly(1));
+        let served = q.dequeue(Amount::Exactly(1), None);
         drop(served);
-        assert_eq!(values(q.try_dequeue(Amount::Exactly(2)).unwrap()).unwrap(), [1, 2], "in order");
+        assert_eq!(values(q.try_dequeue(Amount::Exactly(2), None).unwrap()).unwrap(), [1, 2], "in order");
         fill(&q, [3, 4]);
         drop(q.enqueue(numbers([5])));
-        assert_eq!(values(q.try_dequeue(Amount::Exactly(1)).unwrap()).unwrap(), [3]);
+        assert_eq!(values(q.try_dequeue(Amount::Exactly(1), None).unwrap()).unwrap(), [3]);
         assert_eq!(q.len(), 1, "the dropped one never came in");
     }
 
@@ -575,7 +646,7 @@ mod tests {
         let mut late = Box::pin(q.enqueue(numbers([4])));
         assert!(poll(&mut closing).is_pending());
         assert!(!q.is_closed());
-        assert_eq!(values(q.try_dequeue(Amount::Exactly(1)).unwrap()).unwrap(), [1]);
+        assert_eq!(values(q.try_dequeue(Amount::Exactly(1), None).unwrap()).unwrap(), [1]);
         assert!(matches!(poll(&mut adding), Poll::Ready(Ok(()))));
         assert!(matches!(poll(&mut closing), Poll::Ready(Ok(()))));
         let Poll::Ready(Err(e)) = poll(&mut late) else { panic!("turned away") };
@@ -597,28 +668,28 @@ mod tests {
     #[test]
     fn a_closed_queue_gives_what_is_left() {
         let q = queue(Order::Fifo, 10);
-        let mut three = Box::pin(q.dequeue(Amount::Exactly(3)));
+        let mut three = Box::pin(q.dequeue(Amount::Exactly(3), None));
         fill(&q, [1, 2]);
         q.close_and_cancel();
         let Poll::Ready(Err(e)) = poll(&mut three) else { panic!("the third never comes") };
         assert_eq!(e.code, Code::OutOfRange);
         assert_eq!(e.message, "FIFOQueue 'q' is closed and has insufficient elements (requested 1, current size 0)");
-        assert_eq!(values(q.try_dequeue(Amount::UpTo(5)).unwrap()).unwrap(), [1, 2]);
-        assert!(q.try_dequeue(Amount::UpTo(5)).unwrap().is_err());
+        assert_eq!(values(q.try_dequeue(Amount::UpTo(5), None).unwrap()).unwrap(), [1, 2]);
+        assert!(q.try_dequeue(Amount::UpTo(5), None).unwrap().is_err());
     }
 
     #[test]
     fn a_shuffled_queue_draws_tensorflows_order_and_keeps_some_back() {
         let q = queue(Order::Shuffled { min_after_dequeue: 0, seeds: (87654321, 7) }, 100);
         fill(&q, 0..20);
-        let got = values(q.try_dequeue(Amount::Exactly(20)).unwrap()).unwrap();
+        let got = values(q.try_dequeue(Amount::Exactly(20), None).unwrap()).unwrap();
         assert_eq!(got, [7, 4, 19, 15, 0, 8, 10, 11, 14, 6, 16, 1, 12, 3, 17, 5, 2, 18, 13, 9]);
         let q = queue(Order::Shuffled { min_after_dequeue: 2, seeds: (1, 1) }, 100);
         fill(&q, 0..3);
-        assert!(q.try_dequeue(Amount::Exactly(1)).unwrap().is_ok());
-        assert!(q.try_dequeue(Amount::Exactly(1)).is_none());
+        assert!(q.try_dequeue(Amount::Exactly(1), None).unwrap().is_ok());
+        assert!(q.try_dequeue(Amount::Exactly(1), None).is_none());
         q.close_and_cancel();
-        assert!(q.try_dequeue(Amount::Exactly(2)).unwrap().is_ok());
+        assert!(q.try_dequeue(Amount::Exactly(2), None).unwrap().is_ok());
     }
 
     #[test]

@@ -4,10 +4,14 @@
 //! under the name with `V2` with a resource handle.
 
 use super::declared::{Declared, resolve};
+use super::members::{chosen_policy, servers_policy};
 use super::queue::{Amount, Element, Order, Queue, QueueSpec, list};
+use super::tokens::{STOP_QUEUE, TOKEN_QUEUE};
 use framework::kernel::{AsyncContext, AsyncKernel, BoxFuture, Outputs, async_kernel, function, kernel};
 use framework::op::KernelFn;
-use framework::{InferenceContext, Kernel, KernelBuild, KernelContext, Op, Output, Scope, Value, shapes};
+use framework::{
+    InferenceContext, Kernel, KernelBuild, KernelContext, LostWorker, Op, Output, Scope, StepContext, Value, shapes,
+};
 use std::sync::Arc;
 use tensor::{DType, PartialShape, Result, Tensor, invalid};
 
@@ -100,6 +104,8 @@ struct Declare {
     declared: Declared<Queue>,
     spec: QueueSpec,
     random_seeds: (u64, u64),
+    /// Whether it holds the tokens of synchronous training, and what to do about lost workers if the node says so.
+    tokens: Option<Option<LostWorker>>,
 }
 
 impl Declare {
@@ -108,7 +114,10 @@ impl Declare {
         let spec = QueueSpec { order, types, shapes, capacity: b.attr("capacity")? };
         spec.check()?;
         let random_seeds = (b.env.random_u64(), b.env.random_u64());
-        Ok(Declare { declared: Declared::new(b)?, spec, random_seeds })
+        let policy = chosen_policy(b)?;
+        let is_of_tokens = policy.is_some() || b.attr::<String>("shared_name")? == TOKEN_QUEUE;
+        let tokens = (is_of_tokens && spec.order == Order::Fifo).then_some(policy);
+        Ok(Declare { declared: Declared::new(b)?, spec, random_seeds, tokens })
     }
 
     fn shuffled(b: &KernelBuild<'_>) -> Result<Declare> {
@@ -121,9 +130,13 @@ impl Declare {
 
 impl Kernel for Declare {
     fn compute(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+        let policy = self.tokens.map(|chosen| chosen.unwrap_or_else(|| servers_policy(ctx.step())));
         self.declared.output(
             ctx,
-            |name| Queue::new(name, self.spec.clone(), self.random_seeds),
+            |name| {
+                let queue = Queue::new(name, self.spec.clone(), self.random_seeds)?;
+                Ok(if let Some(policy) = policy { queue.of_tokens(policy) } else { queue })
+            },
             |queue, name| queue.spec().check_same(&self.spec, name),
         )
     }
@@ -173,7 +186,10 @@ impl AsyncKernel for Enqueue {
         let inputs: Vec<Value> = (0..ctx.num_inputs()).map(|i| ctx.input_value(i).clone()).collect();
         let prepared = resolve::<Queue>(ctx.resources(), &inputs[0]).and_then(|q| Ok((self.elements(&q, &inputs)?, q)));
         match prepared {
-            Ok((elements, queue)) => queue.try_enqueue(elements),
+            Ok((elements, queue)) => {
+                queue.made_by(ctx.step().participant.as_ref(), &elements);
+                queue.try_enqueue(elements)
+            }
             Err(e) => Some(Err(e)),
         }
     }
@@ -241,7 +257,9 @@ impl AsyncKernel for Dequeue {
             Ok(prepared) => prepared,
             Err(e) => return Some(Err(e)),
         };
-        let taken = if is_nothing(amount) { Ok(Vec::new()) } else { queue.try_dequeue(amount)? };
+        let taker = ctx.step().participant.as_ref();
+        queue.wanted_by(taker);
+        let taken = if is_nothing(amount) { Ok(Vec::new()) } else { queue.try_dequeue(amount, taker)? };
         Some(taken.and_then(|t| components(&queue, self.batch, t)).and_then(|components| {
             components.into_iter().enumerate().try_for_each(|(i, component)| ctx.set_output(i, component))
         }))
@@ -249,10 +267,10 @@ impl AsyncKernel for Dequeue {
 
     fn compute(&self, ctx: AsyncContext) -> BoxFuture<Result<Outputs>> {
         let prepared = self.prepare(ctx.device.resources(), &ctx.inputs);
-        let batch = self.batch;
+        let (batch, taker) = (self.batch, ctx.step.participant.clone());
         Box::pin(async move {
             let (queue, amount) = prepared?;
-            let taken = if is_nothing(amount) { Vec::new() } else { queue.dequeue(amount).await? };
+            let taken = if is_nothing(amount) { Vec::new() } else { queue.dequeue(amount, taker).await? };
             Ok(components(&queue, batch, taken)?.into_iter().map(Value::Tensor).collect())
         })
     }
@@ -268,6 +286,9 @@ impl AsyncKernel for Close {
         let cancels = self.cancels;
         Box::pin(async move {
             let queue = queue?;
+            if queue.name() == STOP_QUEUE {
+                stop(&ctx.step);
+            }
             if cancels {
                 queue.close_and_cancel();
             } else {
@@ -275,6 +296,13 @@ impl AsyncKernel for Close {
             }
             Ok(Outputs::new())
         })
+    }
+}
+
+/// The chief stops: what it still waits for in other steps would never come.
+fn stop(step: &StepContext) {
+    if let Some(chief) = step.participant.as_ref().filter(|_| servers_policy(step) != LostWorker::Wait) {
+        chief.leave(step.env.now());
     }
 }
 

@@ -84,7 +84,7 @@ impl Reader {
 
     /// The file whose name is next in the queue.
     async fn open(&self, names: &Arc<Queue>) -> Result<OpenFile> {
-        let mut taken = names.dequeue(Amount::Exactly(1)).await?;
+        let mut taken = names.dequeue(Amount::Exactly(1), None).await?;
         let element = taken.pop().ok_or_else(|| internal!("a dequeue took nothing"))?;
         let name = element.first().map(Tensor::string_item).transpose()?;
         let name = name.ok_or_else(|| internal!("an element without components"))?.clone();

@@ -1,0 +1,372 @@
+//! `Tokens`: what the token queue of synchronous training knows of those who make tokens and of those who take them.
+//!
+//! A token says at which global step its taker may work. While a taker is missing there are more tokens than can be
+//! used: old ones are dropped, and nobody takes a second share of one step, so that no gradient is computed in vain.
+//! When those who make tokens are gone for good, nobody waits for more.
+
+use super::members::{Members, lost_error};
+use super::queue::Element;
+use framework::participant::{LostWorker, Participant, Presence, Watcher};
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use tensor::{Error, out_of_range};
+
+/// The name under which TensorFlow's workers share the token queue.
+pub(crate) const TOKEN_QUEUE: &str = "sync_token_q";
+/// The name under which TensorFlow's chief shares a queue whose only use is to be closed when training stops.
+pub(crate) const STOP_QUEUE: &str = "dummy_queue";
+
+/// Who makes tokens, and who takes them.
+pub(crate) struct Tokens {
+    policy: LostWorker,
+    takers: Members,
+    makers: Vec<Arc<Participant>>,
+    /// The newest step there were tokens for, and how many.
+    newest: (i64, usize),
+    shares: Vec<Share>,
+}
+
+/// What a taker had of the last step it had a token for.
+struct Share {
+    taker: Arc<Participant>,
+    step: i64,
+    count: usize,
+}
+
+impl Tokens {
+    /// Nobody yet.
+    pub fn new(policy: LostWorker) -> Tokens {
+        let takers = Members::new(policy);
+        Tokens { policy, takers, makers: Vec::new(), newest: (i64::MIN, 0), shares: Vec::new() }
+    }
+
+    /// Somebody made these.
+    pub fn made(
+        &mut self,
+        maker: &Arc<Participant>,
+        tokens: &VecDeque<Element>,
+        owner: impl FnOnce() -> Weak<dyn Watcher>,
+    ) {
+        self.takers.watch(maker, owner);
+        if !self.makers.iter().any(|m| Arc::ptr_eq(m, maker)) {
+            maker.count_on();
+            self.makers.retain(|m| m.is_here());
+            self.makers.push(maker.clone());
+        }
+        for step in tokens.iter().filter_map(step_of) {
+            let (newest, count) = &mut self.newest;
+            if step > *newest {
+                (*newest, *count) = (step, 0);
+            }
+            *count += usize::from(step == *newest);
+        }
+    }
+
+    /// Somebody wants one.
+    pub fn wanted(&mut self, taker: &Arc<Participant>, owner: impl FnOnce() -> Weak<dyn Watcher>) {
+        self.takers.watch(taker, owner);
+        self.takers.join(taker);
+    }
+
+    /// Somebody took this one.
+    pub fn taken(&mut self, taker: &Arc<Participant>, token: &Element) {
+        let Some(step) = step_of(token) else { return };
+        self.shares.retain(|s| s.taker.is_here());
+        match self.shares.iter_mut().find(|s| Arc::ptr_eq(&s.taker, taker)) {
+            Some(share) if share.step == step => share.count += 1,
+            Some(share) => (share.step, share.count) = (step, 1),
+            None => self.shares.push(Share { taker: taker.clone(), step, count: 1 }),
+        }
+    }
+
+    /// Counts again who is there.
+    pub fn refresh(&mut self) {
+        self.takers.refresh();
+    }
+
+    /// Drops tokens for steps that are over, while there are more than can be used.
+    pub fn drop_old(&self, tokens: &mut VecDeque<Element>) {
+        if !self.takers.are_reduced() {
+            return;
+        }
+        if let Some(newest) = tokens.iter().filter_map(step_of).max() {
+            tokens.retain(|token| step_of(token).is_none_or(|step| step == newest));
+        }
+    }
+
+    /// Whether somebody may have this token now.
+    pub fn may_take(&self, taker: Option<&Arc<Participant>>, token: Option<&Element>) -> bool {
+        let (Some(taker), Some(step)) = (taker, token.and_then(step_of)) else { return true };
+        if !self.takers.are_reduced() {
+            return true;
+        }
+        let had = self.shares.iter().find(|s| Arc::ptr_eq(&s.taker, taker) && s.step == step).map_or(0, |s| s.count);
+        had < self.newest.1.div_ceil(self.takers.known()).max(1)
+    }
+
+    /// Why somebody should not wait for a token, if there is none for it now.
+    pub fn in_vain(&self, taker: &Participant, queue: &str) -> Option<Error> {
+        if self.policy == LostWorker::Wait {
+            return None;
+        }
+        if matches!(taker.presence(), Presence::Left | Presence::Departed) {
+            return Some(out_of_range!("the session that waits for a token of '{queue}' has ended"));
+        }
+        if let Some(loss) = self.takers.loss(Some(taker)) {
+            return Some(loss);
+        }
+        // A maker that went before this one came belongs to an earlier run.
+        if self.makers.is_empty() || self.makers.iter().any(|m| m.is_here() || !taker.has_seen_leave(m)) {
+            return None;
+        }
+        if let Some(lost) = self.makers.iter().find(|m| m.presence().is_lost()) {
+            let is_over = self.policy == LostWorker::Fail || lost.presence() == Presence::GivenUp;
+            return is_over.then(|| lost_error(lost));
+        }
+        self.makers.iter().all(|m| m.presence().is_final()).then(|| {
+            let maker = &self.makers[0];
+            out_of_range!("'{queue}' is empty, and {maker}, which put tokens into it, has ended: training is over")
+        })
+    }
+}
+
+/// The step a token is for.
+fn step_of(token: &Element) -> Option<i64> {
+    let token = token.first()?;
+    token.item::<i64>().ok().or_else(|| token.item::<i32>().ok().map(i64::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data_flow::accumulator::{Accumulator, AccumulatorSpec, Arithmetic, Gradient, Reduction};
+    use crate::data_flow::queue::{Amount, Order, Queue, QueueSpec};
+    use framework::Participants;
+    use linalg::random::{Philox, Words};
+    use smallvec::smallvec;
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Waker};
+    use std::time::{Duration, Instant};
+    use tensor::{Code, DType, PartialShape, Result, Tensor};
+
+    type Waiting<T> = Pin<Box<dyn Future<Output = Result<T>>>>;
+
+    /// Synchronous training, one thing after the other in an order drawn from a seed.
+    struct Training {
+        all: Arc<Participants>,
+        gradients: Arc<Accumulator>,
+        queue: Arc<Queue>,
+        workers: Vec<Worker>,
+        to_aggregate: usize,
+        global_step: i64,
+        round: Option<Waiting<Gradient>>,
+        /// Gradients that came too late.
+        wasted: usize,
+        words: Words,
+        now: Instant,
+    }
+
+    struct Worker {
+        who: Arc<Participant>,
+        local_step: i64,
+        waiting: Option<Waiting<Vec<Element>>>,
+        is_running: bool,
+    }
+
+    impl Training {
+        fn new(workers: usize, to_aggregate: usize, policy: LostWorker, seed: u64) -> Training {
+            let (all, now) = (Participants::new(policy), Instant::now());
+            let spec = AccumulatorSpec {
+                dtype: DType::F32,
+                shape: PartialShape::scalar(),
+                reduction: Reduction::Mean,
+                is_sparse: false,
+            };
+            let tokens = QueueSpec {
+                order: Order::Fifo,
+                types: vec![DType::I64],
+                shapes: vec![PartialShape::scalar()],
+                capacity: -1,
+            };
+            let mut training = Training {
+                gradients: Arc::new(Accumulator::new(spec, Arithmetic::of::<f32>(), policy)),
+                queue: Arc::new(Queue::new(TOKEN_QUEUE, tokens, (1, 2)).unwrap().of_tokens(policy)),
+                all,
+                workers: Vec::new(),
+                to_aggregate,
+                global_step: 0,
+                round: None,
+                wasted: 0,
+                words: Philox::new(seed, 0).words(),
+                now,
+            };
+            (0..workers).for_each(|index| {
+                let worker = training.worker(index);
+                training.workers.push(worker);
+            });
+            // Where each has to contribute more than once, it needs a token for that before there was a round.
+            training.make_tokens(to_aggregate.saturating_sub(workers));
+            training
+        }
+
+        fn worker(&self, index: usize) -> Worker {
+            let who = self.all.admit(format!("/job:worker/replica:0/task:{index}"), self.now);
+            Worker { who, local_step: self.global_step, waiting: None, is_running: true }
+        }
+
+        fn later(&mut self) -> Instant {
+            self.now += Duration::from_secs(1);
+            self.now
+        }
+
+        fn draw(&mut self, below: usize) -> usize {
+            self.words.next_word() as usize % below
+        }
+
+        /// One worker, or the chief's other thread, does the next thing it has to do.
+        fn act(&mut self) {
+            match self.draw(self.workers.len() + 1) {
+                chosen if chosen == self.workers.len() => self.aggregate(),
+                chosen if self.workers[chosen].is_running => self.train(chosen).unwrap(),
+                _ => {}
+            }
+        }
+
+        fn train(&mut self, index: usize) -> Result<()> {
+            let worker = &mut self.workers[index];
+            let Some(waiting) = &mut worker.waiting else {
+                self.wasted += usize::from(worker.local_step < self.global_step);
+                self.gradients.apply(worker.local_step, Gradient::Dense(Tensor::scalar(1f32)), Some(&worker.who))?;
+                self.queue.wanted_by(Some(&worker.who));
+                worker.waiting = Some(Box::pin(self.queue.dequeue(Amount::Exactly(1), Some(worker.who.clone()))));
+                return Ok(());
+            };
+            if let Poll::Ready(tokens) = waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                worker.waiting = None;
+                worker.local_step = tokens?[0][0].item()?;
+            }
+            Ok(())
+        }
+
+        fn aggregate(&mut self) {
+            let chief = self.workers[0].who.clone();
+            let (gradients, count) = (self.gradients.clone(), self.to_aggregate);
+            let round = self.round.get_or_insert_with(|| Box::pin(gradients.take(count, Some(chief.clone()))));
+            if let Poll::Ready(taken) = round.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                taken.unwrap();
+                self.round = None;
+                self.global_step += 1;
+                self.make_tokens(self.to_aggregate.max(self.workers.len()));
+            }
+        }
+
+        fn make_tokens(&mut self, count: usize) {
+            let chief = &self.workers[0].who;
+            let tokens: VecDeque<Element> = (0..count).map(|_| smallvec![Tensor::scalar(self.global_step)]).collect();
+            self.queue.made_by(Some(chief), &tokens);
+            self.queue.try_enqueue(tokens).expect("there is always room").unwrap();
+        }
+
+        /// Trains for so many rounds; whether that came to its end.
+        fn gets_through(&mut self, rounds: i64) -> bool {
+            let end = self.global_step + rounds;
+            for _ in 0..20_000 {
+                if self.global_step >= end {
+                    return true;
+                }
+                self.act();
+            }
+            false
+        }
+
+        #[track_caller]
+        fn rounds(&mut self, count: i64) {
+            assert!(self.gets_through(count), "nothing moves at step {}", self.global_step);
+        }
+
+        fn kill(&mut self, index: usize) {
+            let now = self.later();
+            let worker = &mut self.workers[index];
+            (worker.waiting, worker.is_running) = (None, false);
+            worker.who.lose(now);
+        }
+
+        fn restart(&mut self, index: usize) {
+            self.later();
+            self.workers[index] = self.worker(index);
+        }
+    }
+
+    #[test]
+    fn whenever_workers_are_lost_training_goes_on_and_wastes_nothing() {
+        // Workers, how many to aggregate, how many are lost.
+        for (workers, to_aggregate, lost) in
+            [(2, 2, 1), (3, 2, 1), (4, 4, 1), (4, 4, 3), (4, 3, 2), (2, 4, 1), (3, 4, 1)]
+        {
+            for seed in 0..60 {
+                let context = format!("{workers} workers, {to_aggregate} to aggregate, {lost} lost, seed {seed}");
+                let mut training = Training::new(workers, to_aggregate, LostWorker::Shrink, seed);
+                let before = training.draw(60);
+                (0..before).for_each(|_| training.act());
+                (0..lost).for_each(|i| training.kill(workers - 1 - i));
+                training.rounds(3);
+                // From here on each token is of the newest step, and nobody has two shares of one. Shares that do not
+                // come out even leave some over.
+                let wasted = training.wasted;
+                training.rounds(40);
+                let is_even = to_aggregate <= workers || to_aggregate % workers == 0;
+                assert!(!is_even || training.wasted == wasted, "{context}: {} wasted", training.wasted - wasted);
+                (0..lost).for_each(|i| training.restart(workers - 1 - i));
+                training.rounds(20);
+            }
+        }
+    }
+
+    #[test]
+    fn without_it_training_would_stand_still() {
+        // Of two workers one dies, with a token or without.
+        let goes_on = |seed| {
+            let mut training = Training::new(2, 2, LostWorker::Wait, seed);
+            training.rounds(5);
+            (0..seed).for_each(|_| training.act());
+            training.kill(1);
+            training.gets_through(10)
+        };
+        let stuck = (0..20).filter(|&seed| !goes_on(seed)).count();
+        assert!(stuck > 5, "{stuck} of 20: as in TensorFlow, a token that is taken and not used is missing for ever");
+    }
+
+    #[test]
+    fn who_waits_for_a_token_when_the_chief_has_ended_is_told() {
+        for policy in [LostWorker::Shrink, LostWorker::Fail] {
+            let mut training = Training::new(2, 2, policy, 3);
+            training.rounds(4);
+            let chief = training.workers[0].who.clone();
+            let now = training.later();
+            chief.leave(now);
+            let try_all = |training: &mut Training| (0..50).find_map(|_| training.train(1).err());
+            assert!(try_all(&mut training).is_none(), "it may open another session");
+            chief.lose(now);
+            let end = try_all(&mut training).expect("its process has ended");
+            assert_eq!(end.code, Code::OutOfRange, "{end}");
+            assert!(end.message.contains("/job:worker/replica:0/task:0"), "{end}");
+            training.restart(1);
+            assert!(try_all(&mut training).is_none(), "that was an earlier run");
+        }
+    }
+
+    #[test]
+    fn a_lost_chief_is_waited_for_unless_that_is_an_error() {
+        for policy in [LostWorker::Shrink, LostWorker::Fail] {
+            let mut training = Training::new(2, 2, policy, 4);
+            training.rounds(4);
+            training.kill(0);
+            let error = (0..50).find_map(|_| training.train(1).err());
+            assert_eq!(error.is_some(), policy == LostWorker::Fail);
+            training.workers[0].who.give_up();
+            let error = error.or_else(|| (0..50).find_map(|_| training.train(1).err())).expect("it never came back");
+            assert_eq!(error.code, Code::FailedPrecondition);
+            assert!(error.message.starts_with("/job:worker/replica:0/task:0 was lost"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+"""Kills workers of stock synchronous training, a TensorFlow program, whose parameter server is ours.
+
+    python tests/interop/lost_workers.py
+
+Every worker is a process with a TensorFlow server of its own. With TensorFlow's parameter server the others would wait
+for ever. Needs a Python with TensorFlow, and cargo. Exits with 1 if anything hangs or ends badly.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+LIMIT = 120  # seconds, on a busy machine
+
+
+def worker(hosts, index, batches):
+    """The program: trains on so many batches, and says when it has done each."""
+    import tensorflow.compat.v1 as tf
+
+    tf.disable_eager_execution()
+    tf.logging.set_verbosity(tf.logging.ERROR)
+    cluster = tf.train.ClusterSpec({"ps": hosts[:1], "worker": hosts[1:]})
+    server = tf.train.Server(cluster, job_name="worker", task_index=index)
+    workers = len(hosts) - 1
+    device = "/job:worker/task:%d" % index
+    with tf.device(tf.train.replica_device_setter(worker_device=device, cluster=cluster)):
+        step = tf.train.get_or_create_global_step()
+        w = tf.get_variable("w", initializer=[4.0, -2.0])
+        optimizer = tf.train.SyncReplicasOptimizer(
+            tf.train.GradientDescentOptimizer(0.01), replicas_to_aggregate=workers, total_num_replicas=workers)
+        train = optimizer.minimize(tf.reduce_sum(tf.square(w)), global_step=step)
+    hooks = [optimizer.make_session_run_hook(index == 0)]
+    with tf.train.MonitoredTrainingSession(server.target, is_chief=index == 0, hooks=hooks) as session:
+        for _ in range(batches):
+            if session.should_stop():
+                break
+            session.run(train)
+            print("step", flush=True)
+    print("done", flush=True)
+    # A TensorFlow server cannot be stopped.
+    os._exit(0)
+
+
+class Process:
+    def __init__(self, command):
+        self.child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.lines, self.changed = [], threading.Condition()
+        threading.Thread(target=self.follow, daemon=True).start()
+
+    def follow(self):
+        for line in self.child.stdout:
+            with self.changed:
+                self.lines.append(line.rstrip())
+                self.changed.notify_all()
+
+    def steps(self):
+        return self.lines.count("step")
+
+    def wait_for_steps(self, count, limit=LIMIT):
+        """Until it has said so many more."""
+        with self.changed:
+            wanted = self.steps() + count
+            reached = self.changed.wait_for(lambda: self.steps() >= wanted, limit)
+        assert reached, "%d steps more, wanted %d:\n%s" % (self.steps() - wanted + count, count, self.tail())
+
+    def finish(self):
+        status = self.child.wait(LIMIT)
+        assert status == 0 and "done" in self.lines, "ended with %d:\n%s" % (status, self.tail())
+
+    def tail(self):
+        return "\n".join(self.lines[-30:])
+
+
+class Training:
+    def __init__(self, binary, batches, policy="shrink"):
+        sockets = [socket.socket() for _ in range(len(batches) + 1)]
+        for s in sockets:
+            s.bind(("127.0.0.1", 0))
+        self.hosts = ["127.0.0.1:%d" % s.getsockname()[1] for s in sockets]
+        for s in sockets:
+            s.close()
+        command = [binary, "--log", "warn", "server", "--ps_hosts", self.hosts[0]]
+        command += ["--worker_hosts", ",".join(self.hosts[1:]), "--job_name", "ps", "--task_index", "0"]
+        self.ps = Process(command + ["--lost-worker", policy])
+        self.workers = [self.start(index, count) for index, count in enumerate(batches)]
+
+    def start(self, index, batches):
+        return Process([sys.executable, __file__, ",".join(self.hosts), str(index), str(batches)])
+
+    def stop(self):
+        for process in [self.ps] + self.workers:
+            process.child.kill()
+            process.child.wait()
+
+
+ENDLESS = 10**9
+
+
+def a_killed_worker_holds_nobody_up(binary):
+    training = Training(binary, [ENDLESS, ENDLESS])
+    try:
+        chief = training.workers[0]
+        for pause in (0.0, 0.013, 0.4):
+            training.workers[1].wait_for_steps(5)
+            time.sleep(pause)
+            training.workers[1].child.kill()
+            since = time.time()
+            chief.wait_for_steps(5)
+            took = time.time() - since
+            assert took < 10, took
+            print("        went on after %.1f s" % took)
+            training.workers[1] = training.start(1, ENDLESS)
+    finally:
+        training.stop()
+
+
+def a_lost_worker_is_an_error_if_that_is_wanted(binary):
+    training = Training(binary, [ENDLESS, ENDLESS], "fail")
+    try:
+        chief, other = training.workers
+        for process in (chief, other):
+            process.wait_for_steps(5)
+        other.child.kill()
+        assert chief.child.wait(LIMIT) != 0
+        assert "/job:worker/replica:0/task:1 was lost" in "\n".join(chief.lines), chief.tail()
+    finally:
+        training.stop()
+
+
+def all_end_well_with_uneven_data(binary):
+    for batches in ([40, 30, 10], [10, 40, 40]):
+        training = Training(binary, batches)
+        try:
+            for process in training.workers:
+                process.finish()
+        finally:
+            training.stop()
+
+
+CHECKS = [a_killed_worker_holds_nobody_up, a_lost_worker_is_an_error_if_that_is_wanted, all_end_well_with_uneven_data]
+
+
+def main():
+    subprocess.check_call(["cargo", "build", "--quiet", "-p", "ferroflow-cli"], cwd=ROOT)
+    target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
+    failed = 0
+    for check in CHECKS:
+        since = time.time()
+        try:
+            check(os.path.join(target, "debug", "ferroflow"))
+            print("ok      %s, %.1f s" % (check.__name__, time.time() - since), flush=True)
+        except Exception:
+            failed += 1
+            print("FAILED  " + check.__name__)
+            traceback.print_exc()
+    print("%d passed, %d failed" % (len(CHECKS) - failed, failed))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    if len(sys.argv) > 1:
+        worker(sys.argv[1].split(","), int(sys.argv[2]), int(sys.argv[3]))
+    sys.exit(main())
