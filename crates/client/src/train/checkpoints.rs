@@ -89,11 +89,13 @@ pub(crate) struct Kept {
     list: Vec<(PathBuf, SystemTime)>,
     /// A checkpoint written after this is kept for good.
     next_for_good: SystemTime,
+    /// Those to be removed as soon as nobody names them any more.
+    doomed: Vec<PathBuf>,
 }
 
 impl Kept {
     pub(crate) fn new(policy: Policy, now: SystemTime) -> Kept {
-        Kept { policy, list: Vec::new(), next_for_good: later(now, policy.every_n_hours) }
+        Kept { policy, list: Vec::new(), next_for_good: later(now, policy.every_n_hours), doomed: Vec::new() }
     }
 
     pub(crate) fn paths(&self) -> Vec<PathBuf> {
@@ -112,16 +114,26 @@ impl Kept {
         Ok(())
     }
 
-    /// Takes note of a new checkpoint; tells which are now too many and to be removed.
-    pub(crate) fn add(&mut self, path: PathBuf, now: SystemTime) -> Vec<PathBuf> {
-        if self.policy.max_to_keep == 0 {
-            return Vec::new();
+    /// Makes a new checkpoint the latest of its directory, and removes those that are now too many.
+    pub(crate) fn record(&mut self, files: &dyn Files, path: PathBuf, now: SystemTime) -> Result<()> {
+        if self.policy.max_to_keep > 0 {
+            self.list.retain(|(known, _)| *known != path);
+            self.doomed.retain(|known| *known != path);
+            self.list.push((path.clone(), now));
+            let too_many = self.list.len().saturating_sub(self.policy.max_to_keep);
+            let old: Vec<_> = self.list.drain(..too_many).collect();
+            let doomed: Vec<_> = old.into_iter().filter(|(_, time)| !self.stays(*time)).map(|(path, _)| path).collect();
+            self.doomed.extend(doomed);
         }
-        self.list.retain(|(known, _)| *known != path);
-        self.list.push((path, now));
-        let too_many = self.list.len().saturating_sub(self.policy.max_to_keep);
-        let old: Vec<_> = self.list.drain(..too_many).collect();
-        old.into_iter().filter(|(_, time)| !self.stays(*time)).map(|(path, _)| path).collect()
+        self.write_state(files, &path)?;
+        // Only now: at no moment does the list name what is no longer there.
+        for prefix in self.doomed.drain(..) {
+            // One that cannot be removed is in nobody's way but the disk's.
+            if let Err(error) = remove(files, &prefix) {
+                tracing::warn!(checkpoint = %prefix.display(), "an old checkpoint could not be removed: {error}");
+            }
+        }
+        Ok(())
     }
 
     fn stays(&mut self, time: SystemTime) -> bool {
@@ -133,7 +145,7 @@ impl Kept {
     }
 
     /// Writes the `checkpoint` file that names the latest checkpoint and those kept, relative to the directory they are in.
-    pub(crate) fn write_state(&self, files: &dyn Files, latest: &Path) -> Result<()> {
+    fn write_state(&self, files: &dyn Files, latest: &Path) -> Result<()> {
         let (dir, _) = parts(latest)?;
         let relative = |path: &Path| {
             let path = match path.strip_prefix(dir) {
@@ -153,15 +165,6 @@ impl Kept {
             ..Default::default()
         };
         storage::write_checkpoint_state(files, &dir.join(CHECKPOINT_STATE_NAME), &state)
-    }
-
-    /// Removes checkpoints that nobody lists any more. Those that cannot be removed are in nobody's way but the disk's.
-    pub(crate) fn remove_all(files: &dyn Files, doomed: &[PathBuf]) {
-        for prefix in doomed {
-            if let Err(error) = remove(files, prefix) {
-                tracing::warn!(checkpoint = %prefix.display(), "an old checkpoint could not be removed: {error}");
-            }
-        }
     }
 }
 
@@ -192,9 +195,7 @@ mod tests {
         for end in [".index", ".meta", ".data-00000-of-00002", ".data-00001-of-00002"] {
             files.put(Path::new(&format!("{prefix}{end}")), b"x");
         }
-        let doomed = kept.add(prefix.into(), hours(now));
-        kept.write_state(files, Path::new(prefix)).unwrap();
-        Kept::remove_all(files, &doomed);
+        kept.record(files, prefix.into(), hours(now)).unwrap();
     }
 
     fn indexes(files: &MemoryFiles) -> Vec<String> {
@@ -225,6 +226,21 @@ mod tests {
         assert_eq!(state(&files), ("model-2".into(), vec!["model-1".into(), "model-2".into()]));
         save(&files, &mut kept, "/m/model-1", 0.0);
         assert_eq!(state(&files), ("model-1".into(), vec!["model-2".into(), "model-1".into()]));
+    }
+
+    #[test]
+    fn what_could_not_be_removed_in_time_is_removed_later() {
+        let files = files();
+        let mut kept = Kept::new(Policy { max_to_keep: 1, every_n_hours: 1e4 }, hours(0.0));
+        save(&files, &mut kept, "/m/model-1", 0.0);
+        files.fail_after_bytes(0);
+        files.put(Path::new("/m/model-2.index"), b"x");
+        assert_eq!(kept.record(&files, "/m/model-2".into(), hours(0.0)).unwrap_err().code, Code::ResourceExhausted);
+        assert_eq!(indexes(&files), ["/m/model-1", "/m/model-2"]);
+        assert_eq!(state(&files).0, "model-1");
+        files.fail_after_bytes(u64::MAX);
+        save(&files, &mut kept, "/m/model-3", 0.0);
+        assert_eq!(indexes(&files), ["/m/model-3"]);
     }
 
     #[test]
@@ -278,10 +294,7 @@ mod tests {
             writer.add("step", &tensor::Tensor::scalar(step))?;
             writer.finish()?;
             storage::replace(files, Path::new(&format!("/m/model-{step}.meta")), b"graph")?;
-            let doomed = kept.add(prefix.clone(), hours(0.0));
-            kept.write_state(files, &prefix)?;
-            Kept::remove_all(files, &doomed);
-            Ok(())
+            kept.record(files, prefix, hours(0.0))
         };
         let step_of = |files: &MemoryFiles, prefix: &Path| {
             let reader = storage::BundleReader::open(std::sync::Arc::new(files.clone()), prefix).unwrap();

@@ -68,6 +68,8 @@ struct Options {
     sharded: bool,
     pad_step_number: bool,
     write_meta_graph: bool,
+    /// Whether there is nothing to save.
+    is_empty: bool,
 }
 
 struct Wanted {
@@ -95,7 +97,8 @@ impl Saver {
     /// A saver that is not ordinary.
     pub fn builder(graph: &Graph) -> SaverBuilder {
         let policy = Policy { max_to_keep: 5, every_n_hours: 10_000.0 };
-        let options = Options { policy, sharded: false, pad_step_number: false, write_meta_graph: true };
+        let options =
+            Options { policy, sharded: false, pad_step_number: false, write_meta_graph: true, is_empty: false };
         SaverBuilder { graph: graph.clone(), chosen: None, name: "save".into(), allow_empty: false, options }
     }
 
@@ -103,6 +106,9 @@ impl Saver {
     /// directory once it is whole; older ones that are too many are removed then.
     pub fn save(&self, session: &Session, prefix: impl AsRef<Path>, step: Option<i64>) -> Result<PathBuf> {
         let path = self.inner.options.path(prefix.as_ref(), step)?;
+        if self.inner.options.is_empty {
+            return Ok(path);
+        }
         let saved = session.run_with(&self.inner.nodes.save, self.feed(&path)?);
         saved.map_err(|e| e.context(format_args!("saving {}", path.display())))?;
         if self.inner.options.write_meta_graph {
@@ -110,11 +116,7 @@ impl Saver {
             meta.push(".meta");
             export_meta_graph(self.inner.nodes.filename.graph(), Some(self), PathBuf::from(meta))?;
         }
-        let mut kept = self.inner.kept.lock();
-        let doomed = kept.add(path.clone(), SystemTime::now());
-        kept.write_state(&LocalFiles, &path)?;
-        // Only now: at no moment does the list name what is no longer there.
-        Kept::remove_all(&LocalFiles, &doomed);
+        self.inner.kept.lock().record(&LocalFiles, path.clone(), SystemTime::now())?;
         Ok(path)
     }
 
@@ -161,7 +163,8 @@ impl Saver {
             max_to_keep: usize::try_from(def.max_to_keep).unwrap_or(0),
             every_n_hours: def.keep_checkpoint_every_n_hours.into(),
         };
-        let options = Options { policy, sharded: def.sharded, pad_step_number: false, write_meta_graph: true };
+        let options =
+            Options { policy, sharded: def.sharded, pad_step_number: false, write_meta_graph: true, is_empty: false };
         Ok(Saver::assemble(nodes, options, Vec::new()))
     }
 
@@ -285,7 +288,7 @@ impl SaverBuilder {
         self
     }
 
-    /// Whether a graph without variables is no mistake: there is nothing to save then.
+    /// Whether a graph without variables is no mistake: nothing is saved then, and no checkpoint written.
     pub fn allow_empty(mut self, yes: bool) -> Self {
         self.allow_empty = yes;
         self
@@ -301,7 +304,7 @@ impl SaverBuilder {
     #[track_caller]
     pub fn build(self) -> Saver {
         let graph = &self.graph;
-        let (nodes, wanted) = graph.here(|| {
+        let (nodes, wanted): (Nodes, Vec<Wanted>) = graph.here(|| {
             let saved = graph.kept(self.saved()).unwrap_or_default();
             let s = graph.scope();
             let nodes = s.with_name(&self.name, || graph.kept(build_nodes(graph, &saved, self.options.sharded)));
@@ -309,7 +312,8 @@ impl SaverBuilder {
                 || Nodes { filename: Output::void(graph), save: Output::void(graph), restore: Operation::void(graph) };
             (nodes.unwrap_or_else(void), saved.iter().filter_map(Saved::wanted).collect())
         });
-        Saver::assemble(nodes, self.options, wanted)
+        let is_empty = self.allow_empty && wanted.is_empty();
+        Saver::assemble(nodes, Options { is_empty, ..self.options }, wanted)
     }
 
     /// What is saved, ordered by name; the parts of a partitioned variable in their own order.

@@ -249,6 +249,8 @@ fn a_saver_of_nothing_is_a_mistake_unless_it_is_wanted() {
     let folder = tempfile::tempdir().unwrap();
     let path = saver.save(&session, folder.path().join("m"), None).unwrap();
     saver.restore(&session, path).unwrap();
+    assert_eq!(latest_checkpoint(folder.path()).unwrap(), None);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 
     let g = Graph::new();
     let (a, b) = (g.variable("a", 1.0f32), g.variable("b", 2.0f32));
