@@ -6,9 +6,10 @@
 use super::checkpoints::{checkpoint_state, latest_checkpoint};
 use super::report::{one_line, say};
 use super::scaffold::Scaffold;
-use crate::{Feeds, Graph, Operation, Output, Session, SessionOptions, Variable};
+use crate::{Feeds, Graph, Operation, Output, Session, SessionOptions, Variable, inspect};
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant};
 use tensor::{Code, Error, Result, deadline_exceeded, failed_precondition};
 
@@ -168,6 +169,7 @@ impl SessionManager {
         const ATTEMPT: Duration = Duration::from_secs(1);
         let patience = Some(self.options.patience.unwrap_or(ATTEMPT).min(limit));
         let options = SessionOptions { patience, ..self.options.clone() };
+        let _telling = tell_who_is_missing(master);
         Session::connect_within(master, &self.graph, options, Some(limit))
     }
 
@@ -284,6 +286,32 @@ fn missing(session: &Session, ready: Option<&Output>) -> Result<Option<String>> 
     })
 }
 
+/// How long is waited before that is said for the first time.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// While a master opens a session it waits for the tasks that the graph needs. Says now and then which of its cluster
+/// cannot be reached, as long as what is returned lives.
+fn tell_who_is_missing(master: &str) -> Sender<()> {
+    let (connecting, ended) = channel();
+    let (master, started) = (master.to_string(), Instant::now());
+    let tell = move || {
+        let mut pause = QUIET;
+        while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+            let tasks = inspect::status(&master, QUIET).unwrap_or_default();
+            let named = tasks.into_iter().filter_map(|task| Some(format!("{}: {}", task.task, task.problem?)));
+            let missing: Vec<String> = named.collect();
+            if ended.try_recv() == Err(TryRecvError::Empty) && !missing.is_empty() {
+                let seconds = started.elapsed().as_secs_f64();
+                say(format_args!("waiting for a session since {seconds:.0} s: {}", missing.join("; ")));
+            }
+            pause *= 2;
+        }
+    };
+    // Without a thread for it nothing is said.
+    let _ = std::thread::Builder::new().name("waiting for a session".into()).spawn(tell);
+    connecting
+}
+
 /// A wait with pauses that grow, up to a limit; now and then it says what for.
 pub(super) struct Waiting {
     what: &'static str,
@@ -302,7 +330,7 @@ impl Waiting {
     const WORTHWHILE: Duration = Duration::from_millis(150);
 
     pub(super) fn new(what: &'static str, limit: Duration) -> Waiting {
-        let speaks = Duration::from_secs(2);
+        let speaks = QUIET;
         Waiting {
             what,
             started: Instant::now(),

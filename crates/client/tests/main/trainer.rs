@@ -57,6 +57,8 @@ fn tasks_may_be_killed_and_training_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = Cluster::new(dir.path());
     let mut other = cluster.start("worker", 1, &[]);
+    let line = other.wait_for("waiting for a session since");
+    assert!(line.contains("/job:ps/replica:0/task:0") && line.contains(&cluster.ps), "it says for whom: {line}");
     let ps = cluster.start("ps", 0, &[]);
     let mut chief = cluster.start("worker", 0, &[]);
     for program in [&mut chief, &mut other] {
