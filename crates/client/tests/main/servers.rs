@@ -139,6 +139,16 @@ fn a_server_told_to_stop_ends_its_join() {
 }
 
 #[test]
+fn a_mistyped_job_is_answered_with_the_nearest_one() {
+    let servers = cluster();
+    let g = Graph::new();
+    let x = g.device("/job:wroker/task:0", || g.constant(1.0f32));
+    let failed = Session::connect(servers[0].target(), &g).and_then(|session| session.run(&x)).unwrap_err();
+    assert_eq!(failed.code, Code::InvalidArgument, "{failed}");
+    assert!(failed.message.contains("there is no job 'wroker'; did you mean 'worker'?"), "{failed}");
+}
+
+#[test]
 fn a_parameter_server_ends_when_every_worker_is_done() {
     let mut servers = cluster();
     let second = servers.pop().unwrap();

@@ -7,17 +7,18 @@ use super::closing::Closing;
 use super::members::Members;
 use crate::cluster::TaskName;
 use crate::interface::{RunStep, RunStepReply, SessionHandle};
-use framework::Graph;
+use crate::nearest::nearest;
 use framework::graph::import;
+use framework::{DeviceName, DeviceSpec, Graph};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use plan::partition::EdgeNames;
 use plan::place::Choice;
 use plan::{PlacedGraph, RunSignature, inline_functions, place};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tensor::{Result, aborted, cancelled, invalid};
+use tensor::{Error, Result, aborted, cancelled, invalid};
 
 /// How long closing waits for the tasks to drop the session's share.
 const CLOSING_MAX: Duration = Duration::from_secs(10);
@@ -122,7 +123,7 @@ impl MasterSession {
                 Err(_) => self.members.unmet(),
             };
             if !self.members.meet(&self.shared, needed).await? {
-                return placed;
+                return placed.map_err(|e| with_the_job_meant(e, &graph, &devices));
             }
         }
     }
@@ -209,4 +210,15 @@ fn check_version(have: i64, expected: i64) -> Result<()> {
         return Ok(());
     }
     Err(aborted!("Current version is {have} but caller expected {expected}."))
+}
+
+/// The error of a graph that cannot be placed, with the job that was probably meant.
+fn with_the_job_meant(e: Error, graph: &Graph, devices: &[DeviceName]) -> Error {
+    let jobs: BTreeSet<&str> = devices.iter().map(|device| device.job.as_str()).collect();
+    let wished = graph.nodes().filter_map(|(_, node)| node.device.parse::<DeviceSpec>().ok()?.job);
+    let mut mistyped = wished.filter(|job| !jobs.contains(job.as_str()));
+    match mistyped.find_map(|job| nearest(&job, jobs.iter().copied()).map(|near| (job.clone(), near))) {
+        Some((job, near)) => e.context(format!("there is no job '{job}'; did you mean '{near}'?")),
+        None => e,
+    }
 }

@@ -57,7 +57,7 @@ pub struct Model {
     /// How many digits a worker looks at in a step
     #[arg(long = "batch_size", alias = "batch-size", value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     batch_size: u32,
-    /// The learning rate of Adam
+    /// The learning rate of Adam at the beginning; at the end it is a twentieth of that
     #[arg(
         long = "learning_rate",
         alias = "learning-rate",
@@ -65,7 +65,7 @@ pub struct Model {
         default_value_t = 0.005,
         allow_negative_numbers = true
     )]
-    learning_rate: f32,
+    learning_rate: f64,
     /// How many units the hidden layer has
     #[arg(long = "hidden_units", alias = "hidden-units", value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     hidden_units: u32,
@@ -96,7 +96,9 @@ pub fn run(command: Command) -> Result<ExitCode> {
     let tasks = places.cluster.tasks().map(|(task, _)| mnist.process(&places, task, &train_dir));
     let tasks = tasks.collect::<Result<Vec<TaskProcess>>>()?;
     let names = tasks.iter().map(|task| task.task.clone()).collect();
-    let mut progress = Progress::new(Setup { tasks: names, steps: mnist.model.steps, sync: mnist.sync, train_dir });
+    let address = places.cluster.task_address("ps", 0)?.to_string();
+    let setup = Setup { tasks: names, address, steps: mnist.model.steps, sync: mnist.sync, train_dir };
+    let mut progress = Progress::new(setup);
     let policy = Policy { restarts: 0, grace: Duration::from_secs(5), linger: Some(Duration::from_secs(10)) };
     let code = processes::run(tasks, policy, &mut |notice: Notice<'_>| progress.show(notice))?;
     progress.finish(code)?;

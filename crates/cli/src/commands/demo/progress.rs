@@ -22,6 +22,8 @@ const KEPT_LINES: usize = 15;
 pub struct Setup {
     /// Its tasks.
     pub tasks: Vec<TaskName>,
+    /// Where one of them can be asked how it is.
+    pub address: String,
     /// How many steps are to be taken.
     pub steps: u32,
     /// Whether workers step together.
@@ -64,6 +66,7 @@ impl Progress {
         let count = |job: &str| setup.tasks.iter().filter(|task| task.job == job).count();
         let how = if setup.sync { "synchronous" } else { "asynchronous" };
         println!("MNIST on {} ps and {} workers, {how}, {} steps", count("ps"), count("worker"), setup.steps);
+        println!("to look inside meanwhile: {} status {} --watch", own_name(), setup.address);
         Progress {
             states: setup.tasks.iter().map(|task| (task.clone(), State::Starting)).collect(),
             setup,
@@ -182,7 +185,7 @@ impl Progress {
 
     /// The line, its parts left out from the end when the terminal is narrow.
     fn live_line(&self, columns: usize) -> String {
-        const BAR: usize = 24;
+        const BAR: usize = 12;
         let done = (self.step.max(0) as usize * BAR / self.setup.steps.max(1) as usize).min(BAR);
         let count = format!("{:>5}/{}", self.step, self.setup.steps);
         let numbers = if self.step == 0 { "starting".to_string() } else { self.numbers() };
@@ -208,6 +211,10 @@ impl Progress {
 
     /// The summary of a run that ended with this exit code.
     pub fn finish(&mut self, code: u8) -> Result<()> {
+        if code == 0 {
+            // Workers report the count as it was when they began their last step.
+            self.step = self.step.max(self.setup.steps.into());
+        }
         if self.live {
             let _ = writeln!(stdout(), "\r{}\x1b[K", self.live_line(columns()));
         } else {
@@ -275,7 +282,8 @@ mod tests {
 
     fn progress() -> Progress {
         let tasks = vec![TaskName::new("ps", 0), TaskName::new("worker", 0)];
-        let setup = Setup { tasks, steps: 100, sync: false, train_dir: "/nowhere".into() };
+        let setup =
+            Setup { tasks, address: "localhost:1".into(), steps: 100, sync: false, train_dir: "/nowhere".into() };
         Progress { live: false, ..Progress::new(setup) }
     }
 

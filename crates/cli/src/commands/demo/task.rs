@@ -66,13 +66,16 @@ fn train(arguments: &Arguments, task: &ClusterTask, target: &str) -> Result<()> 
     let (model, is_chief) = (&arguments.model, task.index == 0);
     let mut digits = digits(model)?;
     let workers = task.cluster.num_tasks("worker")? as u32;
-    let optimizer =
-        SyncReplicas::new(Adam::new(model.learning_rate)).replicas_to_aggregate(workers).total_num_replicas(workers);
     let g = Graph::new();
+    let mut together = None;
     let net = g.device(replica_device_setter(&task.cluster).worker_device(task.device()), || {
-        build(&g, model, |loss, step| match arguments.sync {
-            true => optimizer.minimize(loss).increment(step),
-            false => Adam::new(model.learning_rate).minimize(loss).increment(step),
+        build(&g, model, |loss, step| {
+            let adam = Adam::new(&schedules::exponential_decay(model.learning_rate, step, model.steps.into(), 0.05));
+            if !arguments.sync {
+                return adam.minimize(loss).increment(step);
+            }
+            let adam = SyncReplicas::new(adam).replicas_to_aggregate(workers).total_num_replicas(workers);
+            together.insert(adam).minimize(loss).increment(step)
         })
     });
     let mut session = MonitoredTrainingSession::new(&g)
@@ -81,7 +84,7 @@ fn train(arguments: &Arguments, task: &ClusterTask, target: &str) -> Result<()> 
         .checkpoint_dir(&arguments.train_dir)
         .save_summaries_steps(20)
         .hook(StopAtStep::last(i64::from(model.steps)));
-    if arguments.sync {
+    if let Some(optimizer) = &together {
         session = session.hook(optimizer.hook(is_chief));
     }
     let mut session = session.start()?;
