@@ -19,7 +19,7 @@ use framework::scope::scalar_of;
 use framework::{Attr, DeviceSpec, LostWorker, NodeId, Scope};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use tensor::{DType, Error, PartialShape, Result, Shape, Tensor, failed_precondition, invalid};
+use tensor::{DType, Error, Result, Shape, Tensor, failed_precondition, invalid};
 
 /// An optimizer whose step is made of the gradients of several workers.
 ///
@@ -207,11 +207,22 @@ impl Optimizer for SyncReplicas {
     }
 }
 
-/// An accumulator on a parameter server, and the device of its variable.
+/// An accumulator on a parameter server.
 struct Accumulator {
-    handle: framework::Output,
-    is_sparse: bool,
+    handle: Handle,
+    /// The device of its variable.
     device: DeviceSpec,
+    /// What gives a worker's gradient to it.
+    given: NodeId,
+    /// What comes out of it, and the variable which that changes.
+    mean: (Gradient, Variable),
+}
+
+/// What ops take to mean an accumulator.
+#[derive(Clone, Copy)]
+struct Handle {
+    id: framework::Output,
+    is_sparse: bool,
 }
 
 impl SyncReplicas {
@@ -222,43 +233,24 @@ impl SyncReplicas {
         let local_step_init = assign(s, &local, read(s, step)?)?;
         let missing = report_uninitialized_variables(graph, &graph.global_variables());
         let full = s.with_absolute_name("", || s.unique_name(&self.name));
-        let (given, accumulators, means) = s.with_absolute_name(&full, || {
-            let (mut given, mut accumulators, mut means) = (Vec::new(), Vec::new(), Vec::new());
-            for (gradient, variable) in gradients {
-                let device: DeviceSpec = variable.place().device().parse()?;
-                let (apply, accumulator, mean) = s.with_device(device.clone(), || {
-                    self.accumulate(s, gradient, variable, &local, counts.aggregate, device)
-                })?;
-                given.push(apply);
-                accumulators.push(accumulator);
-                means.push((Gradient::new(graph, mean), variable.clone()));
-            }
-            Ok::<_, Error>((given, accumulators, means))
-        })?;
+        let accumulate = |(gradient, variable): &(Gradient, Variable)| {
+            let device: DeviceSpec = variable.place().device().parse()?;
+            s.with_device(device.clone(), || {
+                self.accumulate(graph, gradient, variable, &local, counts.aggregate, device)
+            })
+        };
+        let accumulators =
+            s.with_absolute_name(&full, || gradients.iter().map(accumulate).collect::<Result<Vec<_>>>())?;
 
         let beside_step: DeviceSpec = step.place().device().parse()?;
-        let at_root = |build: &mut dyn FnMut() -> Result<(Operation, Queue, QueueRunner)>| {
-            s.with_absolute_name("", || s.with_device(beside_step.clone(), build))
-        };
-        let (train, tokens, runner) = at_root(&mut || {
-            let update = self.optimizer.apply_gradients(&means, Some(step));
-            let update = update.id().ok_or_else(|| graph.check().err().unwrap_or_else(|| invalid!("no update")))?;
-            let tokens = graph.fifo_queue(-1).component_of(step.dtype(), Shape::scalar());
-            let tokens = tokens.name("sync_token_q").shared_name("sync_token_q").build();
-            self.mark(s, tokens.handle().operation().id());
-            let token = s.with_control(&given, || tokens.dequeue().remove(0));
-            let token = token.id().ok_or_else(|| invalid!("the queue of tokens was not built"))?;
-            let train = Operation::new(graph, Some(assign(s, &local, token)?));
-            let hand_out = put_tokens(graph, &tokens, step, counts.aggregate.max(counts.total), Some(update))?;
-            let hand_out = self.then_average(graph, hand_out);
-            let runner = QueueRunner::new(&tokens, vec![hand_out]);
-            Ok((train, tokens, runner))
+        let (train, tokens, runner) = s.with_absolute_name("", || {
+            s.with_device(beside_step, || self.apply_means(graph, &accumulators, step, &local, counts))
         })?;
 
         let chief_init = s.with_absolute_name(&full, || {
             let mut init = vec![local_step_init];
             for accumulator in &accumulators {
-                init.push(s.with_device(accumulator.device.clone(), || accumulator.set_step(s, step))?);
+                init.push(s.with_device(accumulator.device.clone(), || accumulator.handle.set_step(s, step))?);
             }
             group(s, "group_deps", &init)
         })?;
@@ -277,6 +269,31 @@ impl SyncReplicas {
         Ok(train)
     }
 
+    /// What a worker runs, the queue of tokens, and the thread of the chief that applies the means and fills the queue.
+    fn apply_means(
+        &self,
+        graph: &Graph,
+        accumulators: &[Accumulator],
+        step: &Variable,
+        local: &Variable,
+        counts: Counts,
+    ) -> Result<(Operation, Queue, QueueRunner)> {
+        let s = graph.scope();
+        let means: Vec<(Gradient, Variable)> = accumulators.iter().map(|a| a.mean.clone()).collect();
+        let update = self.optimizer.apply_gradients(&means, Some(step));
+        let update = update.id().ok_or_else(|| graph.check().err().unwrap_or_else(|| invalid!("no update")))?;
+        let tokens = graph.fifo_queue(-1).component_of(step.dtype(), Shape::scalar());
+        let tokens = tokens.name("sync_token_q").shared_name("sync_token_q").build();
+        self.mark(s, tokens.handle().operation().id());
+        let given: Vec<NodeId> = accumulators.iter().map(|a| a.given).collect();
+        let token = s.with_control(&given, || tokens.dequeue().remove(0));
+        let token = token.id().ok_or_else(|| invalid!("the queue of tokens was not built"))?;
+        let train = Operation::new(graph, Some(assign(s, local, token)?));
+        let hand_out = put_tokens(graph, &tokens, step, counts.aggregate.max(counts.total), Some(update))?;
+        let runner = QueueRunner::new(&tokens, vec![self.then_average(graph, hand_out)]);
+        Ok((train, tokens, runner))
+    }
+
     /// The averages move after the tokens were handed out: nobody waits for them.
     fn then_average(&self, graph: &Graph, hand_out: Operation) -> Operation {
         let Some((averages, variables)) = &self.averages else { return hand_out };
@@ -284,36 +301,34 @@ impl SyncReplicas {
         graph.control_dependencies(&[&hand_out], || averages.apply(&variables))
     }
 
-    /// Where a gradient goes, and the mean that comes out of it: when it was given, the accumulator, the mean.
+    /// An accumulator for the gradients of a variable: what gives one to it, and the mean it gives back.
     fn accumulate(
         &self,
-        s: &Scope,
+        graph: &Graph,
         gradient: &Gradient,
         variable: &Variable,
         local: &Variable,
         required: i32,
         device: DeviceSpec,
-    ) -> Result<(NodeId, Accumulator, framework::GradValue)> {
+    ) -> Result<Accumulator> {
+        let s = graph.scope();
         let is_sparse = matches!(gradient, Gradient::Sparse(_));
         let (op, name, shape) = match is_sparse {
-            true => {
-                ("SparseConditionalAccumulator", "sparse_conditional_accumulator", PartialShape::from(Shape::scalar()))
-            }
+            true => ("SparseConditionalAccumulator", "sparse_conditional_accumulator", Shape::scalar().into()),
             false => ("ResourceConditionalAccumulator", "conditional_accumulator", variable.shape()),
         };
         let dtype = gradient.values().dtype();
-        let handle = s.node(op).name(name).attr("dtype", dtype).attr("shape", shape);
-        let handle = handle.attr("shared_name", format!("{}:0/grad_accum", variable.name())).output()?;
-        self.mark(s, Some(handle.node));
-        let local = as_i64(s, read(s, local)?)?;
-        let accumulator = Accumulator { handle, is_sparse, device };
-        let given = accumulator.give(s, gradient, local)?;
-        let mean = accumulator.take(s, dtype, required)?;
+        let id = s.node(op).name(name).attr("dtype", dtype).attr("shape", shape);
+        let id = id.attr("shared_name", format!("{}:0/grad_accum", variable.name())).output()?;
+        self.mark(s, Some(id.node));
+        let handle = Handle { id, is_sparse };
+        let given = handle.give(s, gradient, as_i64(s, read(s, local)?)?)?;
+        let mean = handle.take(s, dtype, required)?;
         if let framework::GradValue::Dense(mean) = mean {
             let shape = variable.shape();
             s.edit_graph(|g| g.set_shape(mean, &shape))?;
         }
-        Ok((given, accumulator, mean))
+        Ok(Accumulator { handle, device, given, mean: (Gradient::new(graph, mean), variable.clone()) })
     }
 
     /// Tells the parameter server what to do about lost workers, in an attribute that TensorFlow skips.
@@ -325,17 +340,17 @@ impl SyncReplicas {
     }
 }
 
-impl Accumulator {
+impl Handle {
     /// Nodes that take the accumulator by reference stand beside it; those that take a handle need not.
     fn beside<R>(&self, s: &Scope, build: impl FnOnce() -> Result<R>) -> Result<R> {
-        if self.is_sparse { s.colocated_with(self.handle.node, build) } else { build() }
+        if self.is_sparse { s.colocated_with(self.id.node, build) } else { build() }
     }
 
     fn give(&self, s: &Scope, gradient: &Gradient, local: framework::Output) -> Result<NodeId> {
         let id = |output: &Output| output.id().ok_or_else(|| invalid!("a gradient that was not built"));
         match gradient {
             Gradient::Dense(gradient) => {
-                s.node("ResourceAccumulatorApplyGradient").inputs(&[self.handle, local, id(gradient)?]).build()
+                s.node("ResourceAccumulatorApplyGradient").inputs(&[self.id, local, id(gradient)?]).build()
             }
             Gradient::Sparse(IndexedSlices { values, indices, dense_shape }) => {
                 let indices = as_i64(s, id(indices)?)?;
@@ -343,7 +358,7 @@ impl Accumulator {
                     Some(shape) => as_i64(s, id(shape)?)?,
                     None => s.constant(Tensor::from_vec([0], Vec::<i64>::new())?)?,
                 };
-                let inputs = [self.handle, local, indices, id(values)?, shape];
+                let inputs = [self.id, local, indices, id(values)?, shape];
                 self.beside(s, || {
                     let node = s.node("SparseAccumulatorApplyGradient").inputs(&inputs);
                     node.attr("has_known_shape", dense_shape.is_some()).build()
@@ -363,7 +378,7 @@ impl Accumulator {
                 .output()
         })?;
         let taken = self.beside(s, || {
-            s.node(op).name(format!("{name}/")).inputs(&[self.handle, required]).attr("dtype", dtype).outputs()
+            s.node(op).name(format!("{name}/")).inputs(&[self.id, required]).attr("dtype", dtype).outputs()
         })?;
         match taken[..] {
             [mean] => Ok(framework::GradValue::Dense(mean)),
@@ -378,7 +393,7 @@ impl Accumulator {
     fn set_step(&self, s: &Scope, step: &Variable) -> Result<NodeId> {
         let step = as_i64(s, read(s, step)?)?;
         let op = if self.is_sparse { "AccumulatorSetGlobalStep" } else { "ResourceAccumulatorSetGlobalStep" };
-        self.beside(s, || s.node(op).name("SetGlobalStep").inputs(&[self.handle, step]).build())
+        self.beside(s, || s.node(op).name("SetGlobalStep").inputs(&[self.id, step]).build())
     }
 }
 

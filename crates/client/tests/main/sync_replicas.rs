@@ -2,7 +2,7 @@
 
 use crate::golden;
 use ferroflow::prelude::*;
-use ferroflow::train::{Coordinator, Hook, LostWorker};
+use ferroflow::train::{Coordinator, Hook, LostWorker, Supervisor};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -270,6 +270,41 @@ fn averages_move_with_each_step() {
     }
     let (w, average) = session.run((&*w, &average)).unwrap();
     assert_eq!((w.item::<f32>().unwrap(), average.item::<f32>().unwrap()), (0.0, 0.5));
+}
+
+#[test]
+fn a_supervisor_runs_the_steps_as_the_guide_does() {
+    let servers = Server::create_cluster([("ps", 1), ("worker", 1)]).unwrap();
+    let g = Graph::new();
+    let (net, step, optimizer, train) = g.device(replica_device_setter(servers[1].cluster()), || {
+        let step = g.global_step();
+        let net = net(&g);
+        let optimizer = SyncReplicas::new(Adam::new(0.05)).replicas_to_aggregate(1);
+        let train = optimizer.minimize(&net.loss).increment(&step);
+        (net, step, optimizer, train)
+    });
+    let runner = optimizer.get_chief_queue_runner().unwrap();
+    let tokens = optimizer.get_init_tokens_op(Some(0)).unwrap();
+    let supervisor = Supervisor::builder(&g)
+        .local_init_op(&optimizer.chief_init_op().unwrap())
+        .ready_for_local_init_op(&optimizer.ready_for_local_init_op().unwrap())
+        .stop_grace_secs(5.0)
+        .build()
+        .unwrap();
+    let session = supervisor.prepare_or_wait_for_session(servers[1].target(), Default::default()).unwrap();
+    supervisor.start_queue_runners(&session, &[runner]).unwrap();
+    session.run(&tokens).unwrap();
+    let (x, y) = points(1);
+    for _ in 0..10 {
+        session.run_with(&train, feed! { net.x => x.clone(), net.y => y.clone() }).unwrap();
+    }
+    // A token came back for each gradient, so that as many steps were made; nobody gives another one.
+    let (made, weights) = session.run((&*step, &*net.w)).unwrap();
+    assert_eq!(made.item::<i64>().unwrap(), 10);
+    for (found, want) in weights.into_vec::<f32>().unwrap().iter().zip(train_alone(1, 10)) {
+        assert!((found - want).abs() < 1e-5, "{found}, wanted {want}");
+    }
+    let _ = supervisor.stop(); // the chief's thread waits for a gradient that does not come
 }
 
 #[test]
