@@ -1,5 +1,6 @@
-//! The project's own verbs: `cargo xtask codegen` and `cargo xtask check`.
+//! The project's own verbs: `cargo xtask codegen`, `cargo xtask check` and `cargo xtask bench`.
 
+mod bench;
 mod check;
 mod codegen;
 mod layers;
@@ -30,6 +31,17 @@ enum Verb {
     },
     /// Everything a change must pass: formatting, lints, layers, tests
     Check,
+    /// Measure our servers beside TensorFlow's, and write docs/benchmarks.md
+    Bench {
+        /// A Python that has TensorFlow
+        #[arg(long, default_value = "python3")]
+        python: String,
+        /// How often each kind of server is measured
+        #[arg(long, default_value_t = 3)]
+        rounds: u32,
+        /// Workloads whose names contain one of these; nothing is written then
+        only: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -37,6 +49,7 @@ fn main() -> ExitCode {
         Verb::Codegen { check: false } => codegen::write(root()),
         Verb::Codegen { check: true } => codegen::compare(root()),
         Verb::Check => check::run(root()),
+        Verb::Bench { python, rounds, only } => bench::run(root(), &python, rounds, &only),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

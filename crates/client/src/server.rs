@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use linalg::parallel::Pool;
 use parking_lot::{Condvar, Mutex};
 use proto::ferroflow::{DeviceStatus, SessionStatus, StatusResponse, StepStatus, Wait};
-use rpc::{GrpcNetwork, Listener, MasterService, RemoteTask, TaskService, TaskStatus, WorkerService};
+use rpc::{GrpcNetwork, Listener, MasterService, RemoteTask, TaskService, TaskStatus, TensorService, WorkerService};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -242,7 +242,8 @@ impl ServerBuilder {
         let status = Arc::new(Status(Arc::downgrade(&task)));
         let server = listener.serve(vec![
             Arc::new(MasterService::new(master)),
-            Arc::new(WorkerService::new(worker)),
+            Arc::new(WorkerService::new(worker.clone())),
+            Arc::new(TensorService::new(worker)),
             Arc::new(TaskService::new(status)),
         ])?;
         *task.rpc.lock() = Some(server);

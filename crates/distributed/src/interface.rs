@@ -6,7 +6,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
-use tensor::{Result, Tensor};
+use tensor::{Result, Tensor, unsupported};
+
+pub use runtime::Found;
 
 /// A call under way. To cancel it is to drop it.
 pub type Call<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
@@ -127,6 +129,11 @@ pub trait WorkerInterface: Send + Sync {
     fn run_graph(&self, request: RunGraph) -> Call<'_, RunGraphReply>;
     /// Hands over a value that this task sends in a step, waiting until it is there.
     fn recv_tensor(&self, step: i64, key: RendezvousKey) -> Call<'_, Delivery>;
+    /// Hands over what is there of several small values that this task sends in a step, waiting until one is. Only tasks of
+    /// our own kind can be asked.
+    fn recv_small(&self, _step: i64, _keys: Vec<RendezvousKey>) -> Call<'_, Found> {
+        Box::pin(std::future::ready(Err(unsupported!("this worker hands over one value at a time"))))
+    }
     /// Forgets a step.
     fn cleanup_graph(&self, step: i64) -> Call<'_, ()>;
     /// Clears resource containers; none named means the default one.

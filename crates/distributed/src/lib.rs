@@ -15,4 +15,5 @@ pub use interface::{MasterInterface, RunStep, RunStepReply, WorkerInterface};
 pub use local::LocalCluster;
 pub use master::Master;
 pub use nearest::nearest;
+pub use runtime::brief;
 pub use worker::Worker;

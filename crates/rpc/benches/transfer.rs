@@ -40,7 +40,7 @@ impl Service for Bench {
         "tensorflow.WorkerService"
     }
 
-    fn computes(&self, method: &str) -> bool {
+    fn takes_long(&self, method: &str) -> bool {
         method == "RunGraph"
     }
 

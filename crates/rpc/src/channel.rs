@@ -5,12 +5,12 @@
 //! polled: calls may be awaited anywhere.
 
 use crate::grpc::message::{Broken, Incoming};
-use crate::grpc::{CONTENT_TYPE, status, timeout};
+use crate::grpc::{CONTENT_TYPE, OUR_KIND, status, timeout};
 use crate::pieces::Pieces;
 use crate::runtime;
 use crate::socket::Socket;
 use bytes::Bytes;
-use distributed::TaskName;
+use distributed::{TaskName, brief};
 use h2::client::SendRequest;
 use http::{Method, Request, Response, Uri, Version, header};
 use parking_lot::Mutex;
@@ -19,6 +19,7 @@ use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -88,6 +89,11 @@ impl Channel {
     /// Whom it leads to.
     pub fn peer(&self) -> &Peer {
         &self.control.peer
+    }
+
+    /// Whether the last answer came from a task of our own kind, which knows more than TensorFlow's.
+    pub fn is_of_our_kind(&self) -> bool {
+        self.control.is_of_our_kind.load(Ordering::Relaxed) || self.tensors.is_of_our_kind.load(Ordering::Relaxed)
     }
 
     /// One call: a message there and a message back. Dropping it resets the stream, which the peer notices.
@@ -167,6 +173,7 @@ struct Link {
     peer: Peer,
     state: Mutex<State>,
     changed: watch::Sender<()>,
+    is_of_our_kind: AtomicBool,
 }
 
 #[derive(Default)]
@@ -209,7 +216,12 @@ enum Trouble {
 
 impl Link {
     fn new(peer: &Peer) -> Arc<Link> {
-        Arc::new(Link { peer: peer.clone(), state: Mutex::default(), changed: watch::Sender::new(()) })
+        Arc::new(Link {
+            peer: peer.clone(),
+            state: Mutex::default(),
+            changed: watch::Sender::new(()),
+            is_of_our_kind: AtomicBool::new(false),
+        })
     }
 
     async fn call<T>(
@@ -255,6 +267,9 @@ impl Link {
 
     /// The connection, made if there is none. Fails at once during the pause after a failed attempt.
     async fn ready(self: &Arc<Link>) -> Result<(SendRequest<Bytes>, u64)> {
+        if let State { stage: Stage::Ready(connection), generation, .. } = &*self.state.lock() {
+            return Ok((connection.clone(), *generation));
+        }
         let mut changes = self.changed.subscribe();
         let mut tried = false;
         loop {
@@ -359,7 +374,9 @@ impl Link {
                 break;
             }
         }
-        let mut incoming = open(response.await.map_err(failed)?, &self.peer).map_err(Trouble::Failed)?;
+        let response = response.await.map_err(failed)?;
+        self.is_of_our_kind.store(response.headers().contains_key(OUR_KIND), Ordering::Relaxed);
+        let mut incoming = open(response, &self.peer).map_err(Trouble::Failed)?;
         let message = read(&mut incoming).await.map_err(|broken| match broken {
             Broken::Stream(e) => failed(e),
             Broken::Content(e) => Trouble::Failed(e),
@@ -424,8 +441,9 @@ async fn live(link: Weak<Link>, address: String, generation: u64) {
     if let Some(link) = link.upgrade() {
         link.set_ready(generation, sender);
     }
-    // However it ends, calls under way hear of it themselves.
-    let _ = connection.await;
+    // However it ends, calls under way hear of it themselves. What an answer wakes goes on right here.
+    let mut connection = connection;
+    let _ = poll_fn(|cx| brief::briefly(|| connection.as_mut().poll(cx)).value).await;
     if let Some(link) = link.upgrade() {
         link.discard(generation);
     }

@@ -1,7 +1,7 @@
 //! Master and worker over the network: the only crate that knows gRPC.
 //!
-//! On one side a [`Server`] answers calls with [`MasterService`], [`WorkerService`] and [`TaskService`], each of which
-//! turns messages into calls of an interface. On the other [`RemoteMaster`] and [`RemoteWorker`] implement the same
+//! On one side a [`Server`] answers calls with [`MasterService`], [`WorkerService`], [`TensorService`] and [`TaskService`],
+//! each of which turns messages into calls of an interface. On the other [`RemoteMaster`] and [`RemoteWorker`] implement the same
 //! interfaces by calls over a [`Channel`]. [`GrpcNetwork`] is how a task reaches its peers.
 //!
 //! gRPC is spoken directly on HTTP/2: all calls are unary, a tensor's bytes go from its own memory to the socket and from
@@ -9,6 +9,7 @@
 
 pub mod channel;
 pub mod fields;
+pub mod forget;
 pub mod grpc;
 pub mod holder;
 pub mod master_service;
@@ -19,6 +20,7 @@ pub mod remote_worker;
 pub mod request_ids;
 pub mod runtime;
 pub mod server;
+pub mod small;
 pub mod socket;
 pub mod task_service;
 pub mod worker_service;
@@ -29,5 +31,6 @@ pub use network::GrpcNetwork;
 pub use remote_master::{RemoteMaster, RemoteOptions};
 pub use remote_worker::RemoteWorker;
 pub use server::{Listener, Server, Service};
+pub use small::TensorService;
 pub use task_service::{RemoteTask, TaskService, TaskStatus};
 pub use worker_service::WorkerService;

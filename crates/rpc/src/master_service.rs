@@ -150,8 +150,8 @@ impl Service for MasterService {
         "tensorflow.MasterService"
     }
 
-    fn computes(&self, _: &str) -> bool {
-        true
+    fn takes_long(&self, method: &str) -> bool {
+        !matches!(method, "RunStep" | "RunCallable")
     }
 
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<Result<Vec<Bytes>>> {

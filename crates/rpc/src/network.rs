@@ -36,6 +36,6 @@ impl Network for GrpcNetwork {
     }
 
     fn spawn(&self, work: BoxFuture<()>) {
-        runtime::steps().spawn(work);
+        runtime::network().spawn(work);
     }
 }

@@ -2,21 +2,28 @@
 
 use crate::channel::{Channel, Lane, Outgoing};
 use crate::fields::{self, Start};
+use crate::forget::{self, EndedSteps};
 use crate::grpc::message::{Broken, Incoming, prefix};
 use crate::pieces::{PREFIX, Pieces, Writer};
+use crate::server::SHORT_MAX;
+use crate::small::{Answer, SmallValues};
 use bytes::Bytes;
+use distributed::brief;
 use distributed::interface::{
     Call, GraphHandle, Partial, RegisterGraph, RunGraph, RunGraphReply, SessionHandle, WorkerInterface,
 };
 use framework::{Delivery, Env, RendezvousKey, SystemEnv};
 use prost::Message;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tensor::{ArrivingTensor, Code, Error, Result, Tensor, internal};
 
 /// Stands for a worker at the other end of a channel.
 pub struct RemoteWorker {
     channel: Channel,
+    small: Arc<SmallValues>,
+    ended: EndedSteps,
     env: SystemEnv,
 }
 
@@ -26,7 +33,12 @@ const DELETE_TIME: Duration = Duration::from_secs(10);
 impl RemoteWorker {
     /// The worker that this channel leads to.
     pub fn new(channel: Channel) -> RemoteWorker {
-        RemoteWorker { channel, env: SystemEnv::default() }
+        RemoteWorker {
+            small: SmallValues::new(channel.clone()),
+            ended: EndedSteps::default(),
+            channel,
+            env: SystemEnv::default(),
+        }
     }
 
     async fn ask<M: Message + Default>(
@@ -56,6 +68,16 @@ impl RemoteWorker {
     }
 
     async fn receive(&self, step: i64, key: RendezvousKey) -> Result<Delivery> {
+        if self.small.may_have(&key)
+            && let Answer::Value(value) = self.small.receive(step, key.clone()).await?
+        {
+            return Ok(value);
+        }
+        // Boxed, because most values are small, and the rest of the call takes much room.
+        Box::pin(self.receive_alone(step, &key)).await
+    }
+
+    async fn receive_alone(&self, step: i64, key: &RendezvousKey) -> Result<Delivery> {
         const PATH: &str = "/tensorflow.WorkerService/RecvTensor";
         let request = proto::RecvTensorRequest {
             step_id: step,
@@ -66,6 +88,34 @@ impl RemoteWorker {
         let body = Writer::default().message(&request).finish(PATH)?;
         let call = Outgoing { path: PATH, body, limit: None, lane: Lane::Tensors, tries: 1 };
         self.channel.call(call, receive_tensor).await
+    }
+}
+
+impl RemoteWorker {
+    async fn clean_up(&self, step: i64) -> Result<()> {
+        if !self.channel.is_of_our_kind() {
+            return self.clean_up_one(step).await;
+        }
+        let steps = self.ended.gather(step).await;
+        if steps.is_empty() {
+            return Ok(());
+        }
+        match forget::tell(&self.channel, &steps).await {
+            // Not of our kind any more.
+            Err(e) if e.code == Code::Unimplemented => {
+                for step in steps {
+                    self.clean_up_one(step).await?;
+                }
+                Ok(())
+            }
+            told => told,
+        }
+    }
+
+    async fn clean_up_one(&self, step: i64) -> Result<()> {
+        let request = proto::CleanupGraphRequest { step_id: step };
+        let path = "/tensorflow.WorkerService/CleanupGraph";
+        self.ask::<proto::CleanupGraphResponse>(path, request, None).await.map(drop)
     }
 }
 
@@ -100,6 +150,9 @@ async fn receive_content(
     first: Pieces,
     mut tensor: ArrivingTensor,
 ) -> Result<Delivery, Broken> {
+    if tensor.missing() > SHORT_MAX {
+        brief::enough_time().await;
+    }
     for chunk in first {
         tensor.push(&chunk)?;
     }
@@ -180,11 +233,7 @@ impl WorkerInterface for RemoteWorker {
     }
 
     fn cleanup_graph(&self, step: i64) -> Call<'_, ()> {
-        Box::pin(async move {
-            let path = "/tensorflow.WorkerService/CleanupGraph";
-            let request = proto::CleanupGraphRequest { step_id: step };
-            self.ask::<proto::CleanupGraphResponse>(path, request, None).await.map(drop)
-        })
+        Box::pin(self.clean_up(step))
     }
 
     fn cleanup_all(&self, containers: Vec<String>) -> Call<'_, ()> {

@@ -1,8 +1,8 @@
 //! The threads of a process that serve the network: one set for all its servers and clients.
 //!
-//! There are two kinds. Network threads move bytes and answer what takes no time. Step threads take calls in which
-//! something is computed: a step begins on the thread that polls it, and what it wakes meanwhile (a connection with a
-//! request to send) must not have to wait for that thread to be free again.
+//! There are two kinds. Network threads move bytes, and do with them what can be done at once: a small step passes through
+//! one of them from its request to its answer. Whatever takes longer goes to the compute pool, or to step threads: what a
+//! network thread has woken meanwhile (a connection with a request to send) must not have to wait for it.
 
 use std::future::{Future, poll_fn};
 use std::sync::OnceLock;
@@ -15,10 +15,15 @@ use tokio::time::Sleep;
 /// The threads that move bytes, started on first use.
 pub fn network() -> &'static Handle {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-    RUNTIME.get_or_init(|| start("ferroflow-net", cores().max(2))).handle()
+    // Half of the cores: steps that pass through them would only hand each other work over more of them.
+    let begin = || {
+        keep_freed_memory();
+        start("ferroflow-net", cores().div_ceil(2))
+    };
+    RUNTIME.get_or_init(begin).handle()
 }
 
-/// The threads on which steps begin, started on first use.
+/// The threads for calls that take long, started on first use.
 pub fn steps() -> &'static Handle {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| start("ferroflow-step", (cores() + 2).max(4))).handle()
@@ -33,6 +38,25 @@ fn start(name: &str, threads: usize) -> Runtime {
     let runtime = builder.worker_threads(threads).thread_name(name).enable_io().enable_time().build();
     runtime.expect("the system has threads and an event queue for the network")
 }
+
+/// Lets the allocator keep what frames of a megabyte leave: otherwise every one of them is made of fresh pages.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn keep_freed_memory() {
+    use std::ffi::c_int;
+    unsafe extern "C" {
+        fn mallopt(parameter: c_int, value: c_int) -> c_int;
+    }
+    const TRIM_THRESHOLD: c_int = -1;
+    const MMAP_THRESHOLD: c_int = -3;
+    // SAFETY: the function takes any two numbers, and what it does not understand it leaves alone.
+    unsafe {
+        mallopt(TRIM_THRESHOLD, 64 << 20);
+        mallopt(MMAP_THRESHOLD, 32 << 20);
+    }
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn keep_freed_memory() {}
 
 /// A timer that may be made and waited for on any thread.
 pub fn sleep(time: Duration) -> Sleep {

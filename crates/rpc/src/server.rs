@@ -1,16 +1,18 @@
 //! Listens on an address and answers calls.
 //!
-//! Each call is a task of its own, so that any number may wait without holding up others or a thread. A call is dropped,
-//! and with it whatever it had under way, when its caller resets it, goes away, or is out of time. Every phase in which a
-//! peer could keep us waiting has a limit.
+//! A call begins on the thread that took it off the connection: most are answered there and then, and the answer leaves
+//! with the connection's next write. One that is not becomes a task of its own, so that any number may wait without
+//! holding up others or a thread. A call is dropped, and with it whatever it had under way, when its caller resets it, goes
+//! away, or is out of time. Every phase in which a peer could keep us waiting has a limit.
 
 use crate::channel::{CONNECTION_WINDOW, FRAME_MAX, HEADERS_MAX, STREAM_WINDOW};
 use crate::grpc::message::{Broken, Incoming};
-use crate::grpc::{CONTENT_TYPE, status, timeout};
+use crate::grpc::{CONTENT_TYPE, OUR_KIND, status, timeout};
 use crate::pieces::Pieces;
 use crate::socket::Socket;
 use crate::{holder, runtime};
 use bytes::Bytes;
+use distributed::brief;
 use framework::{BoxFuture, Connection};
 use h2::server::SendResponse;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
@@ -20,9 +22,9 @@ use std::future::poll_fn;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Weak};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tensor::{Code, Error, Result, deadline_exceeded, internal, invalid, unavailable};
 use tokio::net::{TcpListener, TcpStream};
@@ -39,6 +41,11 @@ const BACKLOG: i32 = 4096;
 /// The pause after a connection could not be accepted, as when there are too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// How long a connection answers calls itself before it leaves further ones to other threads.
+const BUSY_MAX: Duration = Duration::from_micros(100);
+/// A message that is longer takes a while to be read.
+pub(crate) const SHORT_MAX: usize = 1 << 20;
+
 /// How much longer a call may take that is out of time: what is under way can tell better what it waited for.
 const LATE_GRACE: Duration = Duration::from_millis(50);
 
@@ -51,8 +58,8 @@ const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
 pub trait Service: Send + Sync + 'static {
     /// Package and name, as in `tensorflow.WorkerService`.
     fn name(&self) -> &'static str;
-    /// Whether a method computes: it then gets a thread of those on which steps begin.
-    fn computes(&self, method: &str) -> bool;
+    /// Whether a method may compute for long from its beginning: it then gets a thread that has the time.
+    fn takes_long(&self, method: &str) -> bool;
     /// Answers a call. Dropping the future cancels it.
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<Result<Vec<Bytes>>>;
 }
@@ -235,16 +242,17 @@ async fn converse(stream: TcpStream, services: Services, mut phase: watch::Recei
         .handshake::<_, Bytes>(socket);
     let Ok(Ok(mut connection)) = tokio::time::timeout(HANDSHAKE_TIME, handshake).await else { return };
     let connection_end = ConnectionEnd(Connection::open());
+    let mut busy = Busy::default();
     loop {
         match *phase.borrow_and_update() {
             Phase::Open => {}
             Phase::Draining => connection.graceful_shutdown(),
             Phase::Closed => return,
         }
-        match next_request(&mut connection, &mut phase).await {
+        match next_request(&mut connection, &mut phase, &mut busy).await {
             ControlFlow::Continue(None) => {}
             ControlFlow::Continue(Some((request, respond))) => {
-                start(request, respond, &services, &phase, &connection_end.0);
+                start(request, respond, &services, &phase, &connection_end.0, &busy).await;
             }
             ControlFlow::Break(()) => return,
         }
@@ -269,43 +277,97 @@ impl Drop for ConnectionEnd {
     }
 }
 
+/// Since when a connection has been working on what came in, without a pause.
+#[derive(Default)]
+struct Busy(Option<Instant>);
+
+impl Busy {
+    /// Whether further calls had better become tasks at once, which other threads may take.
+    fn is_full(&self) -> bool {
+        self.0.is_some_and(|since| since.elapsed() > BUSY_MAX)
+    }
+}
+
 type Arrived = (Request<h2::RecvStream>, SendResponse<Bytes>);
 
 /// The next call on a connection, or nothing if the server's phase has changed; a break at the connection's end.
 async fn next_request(
     connection: &mut h2::server::Connection<Socket, Bytes>,
     phase: &mut watch::Receiver<Phase>,
+    busy: &mut Busy,
 ) -> ControlFlow<(), Option<Arrived>> {
     let mut changed = pin!(phase.changed());
     poll_fn(|cx| match changed.as_mut().poll(cx) {
         Poll::Ready(Ok(())) => Poll::Ready(ControlFlow::Continue(None)),
         Poll::Ready(Err(_)) => Poll::Ready(ControlFlow::Break(())), // the server is gone
-        Poll::Pending => connection.poll_accept(cx).map(|accepted| match accepted {
-            Some(Ok(arrived)) => ControlFlow::Continue(Some(arrived)),
+        Poll::Pending => match connection.poll_accept(cx) {
+            Poll::Ready(Some(Ok(arrived))) => {
+                busy.0.get_or_insert_with(Instant::now);
+                Poll::Ready(ControlFlow::Continue(Some(arrived)))
+            }
             // Whatever is wrong with a connection, its peer has been told.
-            None | Some(Err(_)) => ControlFlow::Break(()),
-        }),
+            Poll::Ready(None | Some(Err(_))) => Poll::Ready(ControlFlow::Break(())),
+            Poll::Pending => {
+                busy.0 = None;
+                Poll::Pending
+            }
+        },
     })
     .await
 }
 
-fn start(
+async fn start(
     request: Request<h2::RecvStream>,
     mut respond: SendResponse<Bytes>,
     services: &Services,
     phase: &watch::Receiver<Phase>,
     connection: &Arc<Connection>,
+    busy: &Busy,
 ) {
     let (service, method) = match route(&request, services) {
         Ok(found) => found,
         Err(error) => return refuse(&mut respond, &error),
     };
-    let threads = if service.computes(&method) { runtime::steps() } else { runtime::network() };
+    let takes_long = service.takes_long(&method);
     let (phase, connection) = (phase.clone(), connection.clone());
-    threads.spawn(async move {
+    let call = Box::pin(async move {
         answer(request, respond, service, method, connection).await;
         drop(phase); // a server that drains waits until the last of these is gone
     });
+    if takes_long {
+        runtime::steps().spawn(call);
+        return;
+    }
+    let mut call = Hasty { call: Some(call) };
+    let has_ended = match busy.is_full() {
+        true => false,
+        // If it has to wait, it is polled again as a task, which then is what gets woken.
+        false => poll_fn(|cx| Poll::Ready(Pin::new(&mut call).poll(cx).is_ready())).await,
+    };
+    if !has_ended {
+        runtime::network().spawn(call);
+    }
+}
+
+/// A call on the network's threads: polled briefly, and moved to the others when it needs time.
+struct Hasty {
+    call: Option<BoxFuture<()>>,
+}
+
+impl Future for Hasty {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(call) = &mut self.call else { return Poll::Ready(()) };
+        let polled = brief::briefly(|| call.as_mut().poll(cx));
+        if polled.value.is_pending() && !polled.needs_time {
+            return Poll::Pending;
+        }
+        if let (true, Some(call)) = (polled.value.is_pending(), self.call.take()) {
+            runtime::steps().spawn(call);
+        }
+        Poll::Ready(())
+    }
 }
 
 fn route(request: &Request<h2::RecvStream>, services: &Services) -> Result<(Arc<dyn Service>, String)> {
@@ -342,6 +404,9 @@ async fn answer(
     let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
     let work = async {
         let message = read_message(body, &head.headers).await?;
+        if message.len() > SHORT_MAX {
+            brief::enough_time().await;
+        }
         service.call(Call { method: method.clone(), message, deadline, connection }).await
     };
     match unless_gone(work, &mut respond, limit).await {
@@ -412,5 +477,6 @@ fn refuse(respond: &mut SendResponse<Bytes>, error: &Error) {
 fn head() -> Response<()> {
     let mut response = Response::new(());
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
+    response.headers_mut().insert(OUR_KIND, HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
     response
 }

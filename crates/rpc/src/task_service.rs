@@ -57,7 +57,7 @@ impl Service for TaskService {
         "ferroflow.Task"
     }
 
-    fn computes(&self, _: &str) -> bool {
+    fn takes_long(&self, _: &str) -> bool {
         false
     }
 

@@ -203,8 +203,8 @@ impl Service for WorkerService {
         "tensorflow.WorkerService"
     }
 
-    fn computes(&self, method: &str) -> bool {
-        matches!(method, "RunGraph" | "RegisterGraph" | "DeleteWorkerSession" | "CleanupAll")
+    fn takes_long(&self, method: &str) -> bool {
+        matches!(method, "RegisterGraph" | "DeleteWorkerSession" | "CleanupAll")
     }
 
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<Result<Vec<Bytes>>> {

@@ -2,13 +2,16 @@
 
 use distributed::TaskName;
 use distributed::interface::{
-    Call, DeviceList, GraphHandle, MasterInterface, RegisterGraph, RunGraph, RunGraphReply, RunStep, RunStepReply,
-    SessionHandle, WorkerInterface,
+    Call, DeviceList, Found, GraphHandle, MasterInterface, RegisterGraph, RunGraph, RunGraphReply, RunStep,
+    RunStepReply, SessionHandle, WorkerInterface,
 };
 use framework::{Delivery, Graph, RendezvousKey};
-use rpc::{Channel, Listener, MasterService, RemoteMaster, RemoteOptions, RemoteWorker, Server, WorkerService};
-use std::sync::Arc;
+use rpc::{
+    Channel, Listener, MasterService, RemoteMaster, RemoteOptions, RemoteWorker, Server, TensorService, WorkerService,
+};
+use runtime::StepTable;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tensor::{Code, Error, Result, Tensor, invalid};
 
@@ -61,6 +64,10 @@ impl Drop for Inside {
 #[derive(Default)]
 pub struct Fake {
     pub counts: Arc<Counts>,
+    /// Values for those who ask for several at once.
+    pub steps: StepTable,
+    /// The steps it was told to forget.
+    pub forgotten: Mutex<Vec<i64>>,
 }
 
 impl Fake {
@@ -188,7 +195,15 @@ impl WorkerInterface for Fake {
         })
     }
 
-    fn cleanup_graph(&self, _: i64) -> Call<'_, ()> {
+    fn recv_small(&self, step: i64, keys: Vec<RendezvousKey>) -> Call<'_, Found> {
+        Box::pin(async move {
+            let _inside = self.counts.enter();
+            self.steps.recv_small(step, &keys).await
+        })
+    }
+
+    fn cleanup_graph(&self, step: i64) -> Call<'_, ()> {
+        self.forgotten.lock().unwrap().push(step);
         Box::pin(std::future::ready(Ok(())))
     }
 
@@ -214,6 +229,7 @@ pub fn pattern(bytes: usize, seed: u8) -> Tensor {
 pub struct Served {
     pub server: Server,
     pub counts: Arc<Counts>,
+    pub fake: Arc<Fake>,
 }
 
 impl Served {
@@ -222,12 +238,22 @@ impl Served {
     }
 
     pub fn at(address: &str) -> Served {
+        Served::with(address, |_| Vec::new())
+    }
+
+    /// A server that also answers what only tasks of our own kind ask.
+    pub fn with_tensors() -> Served {
+        Served::with("127.0.0.1:0", |fake| vec![Arc::new(TensorService::new(fake))])
+    }
+
+    fn with(address: &str, more: impl Fn(Arc<Fake>) -> Vec<Arc<dyn rpc::Service>>) -> Served {
         let fake = Arc::new(Fake::default());
-        let counts = fake.counts.clone();
         let import = |_: &proto::GraphDef| Ok(Graph::new());
-        let services: Vec<Arc<dyn rpc::Service>> =
-            vec![Arc::new(MasterService::new(fake.clone())), Arc::new(WorkerService::with_import(fake, import))];
-        Served { server: Listener::bind(address).unwrap().serve(services).unwrap(), counts }
+        let mut services = more(fake.clone());
+        services.push(Arc::new(MasterService::new(fake.clone())));
+        services.push(Arc::new(WorkerService::with_import(fake.clone(), import)));
+        let server = Listener::bind(address).unwrap().serve(services).unwrap();
+        Served { server, counts: fake.counts.clone(), fake }
     }
 
     pub fn address(&self) -> String {

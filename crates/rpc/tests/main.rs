@@ -7,3 +7,4 @@ mod ending;
 mod fakes;
 #[cfg(unix)]
 mod signals;
+mod small;

@@ -41,6 +41,21 @@ impl State {
         }
         Some(Ok(value))
     }
+
+    fn waiter_id(&mut self, known: &mut Option<u64>) -> u64 {
+        *known.get_or_insert_with(|| {
+            self.next_waiter += 1;
+            self.next_waiter
+        })
+    }
+
+    fn set_waiter(&mut self, key: &RendezvousKey, id: u64, waker: &Waker) {
+        let waiters = &mut self.table.entry(key.clone()).or_default().waiters;
+        match waiters.iter_mut().find(|(w, _)| *w == id) {
+            Some((_, known)) => known.clone_from(waker),
+            None => waiters.push_back((id, waker.clone())),
+        }
+    }
 }
 
 impl LocalRendezvous {
@@ -109,20 +124,10 @@ impl Future for Recv {
         let this = &mut *self;
         let mut state = this.state.lock();
         if let Some(found) = state.take(&this.key) {
-            if let Some(id) = this.waiter.take() {
-                remove_waiter(&mut state, &this.key, id);
-            }
             return Poll::Ready(found);
         }
-        let id = *this.waiter.get_or_insert_with(|| {
-            state.next_waiter += 1;
-            state.next_waiter
-        });
-        let waiters = &mut state.table.entry(this.key.clone()).or_default().waiters;
-        match waiters.iter_mut().find(|(w, _)| *w == id) {
-            Some((_, waker)) => waker.clone_from(cx.waker()),
-            None => waiters.push_back((id, cx.waker().clone())),
-        }
+        let id = state.waiter_id(&mut this.waiter);
+        state.set_waiter(&this.key, id, cx.waker());
         Poll::Pending
     }
 }
@@ -130,29 +135,108 @@ impl Future for Recv {
 impl Drop for Recv {
     fn drop(&mut self) {
         let Some(id) = self.waiter else { return };
-        let next = {
-            let mut state = self.state.lock();
-            remove_waiter(&mut state, &self.key, id);
-            // A value that woke this waiter is still there: the next one must hear of it.
-            state
-                .table
-                .get(&self.key)
-                .filter(|m| !m.values.is_empty())
-                .and_then(|m| m.waiters.front())
-                .map(|(_, w)| w.clone())
-        };
+        let next = remove_waiter(&mut self.state.lock(), &self.key, id);
         if let Some(waker) = next {
             waker.wake();
         }
     }
 }
 
-fn remove_waiter(state: &mut State, key: &RendezvousKey, id: u64) {
-    if let Some(meeting) = state.table.get_mut(key) {
-        meeting.waiters.retain(|(w, _)| *w != id);
-        if meeting.waiters.is_empty() && meeting.values.is_empty() {
-            state.table.remove(key);
+/// Takes a waiter from its queue. If a value that woke it is still there, the next one must hear of it.
+fn remove_waiter(state: &mut State, key: &RendezvousKey, id: u64) -> Option<Waker> {
+    let meeting = state.table.get_mut(key)?;
+    meeting.waiters.retain(|(w, _)| *w != id);
+    if !meeting.values.is_empty() {
+        return meeting.waiters.front().map(|(_, waker)| waker.clone());
+    }
+    if meeting.waiters.is_empty() {
+        state.table.remove(key);
+    }
+    None
+}
+
+/// What is there of several values, by their places among the keys asked for.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Small values, taken.
+    pub values: Vec<(u32, Delivery)>,
+    /// Those that are not small, and were left where they are.
+    pub large: Vec<u32>,
+}
+
+/// A larger value is not small.
+const SMALL_MAX: usize = 64 << 10;
+/// Small values are taken until they come to this much.
+const TOGETHER_MAX: usize = 1 << 20;
+
+impl State {
+    /// Takes what is there and small.
+    fn take_small(&mut self, keys: &[RendezvousKey]) -> Result<Found> {
+        if let Some(why) = &self.aborted {
+            return Err(why.clone().into_derived());
         }
+        let mut found = Found::default();
+        let mut bytes = 0;
+        for (place, key) in (0..).zip(keys) {
+            if bytes > TOGETHER_MAX {
+                break;
+            }
+            let Some(meeting) = self.table.get_mut(key) else { continue };
+            match meeting.values.front().map(small_bytes) {
+                None => {}
+                Some(None) => found.large.push(place),
+                Some(Some(size)) => {
+                    bytes += size;
+                    found.values.extend(meeting.values.pop_front().map(|value| (place, value)));
+                    if meeting.values.is_empty() && meeting.waiters.is_empty() {
+                        self.table.remove(key);
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// How many bytes a value has, if it is small.
+fn small_bytes(value: &Delivery) -> Option<usize> {
+    match value {
+        Delivery::Dead => Some(0),
+        Delivery::Tensor(tensor) if tensor.dtype().is_plain() => Some(tensor.num_bytes()).filter(|&n| n <= SMALL_MAX),
+        Delivery::Tensor(_) => None,
+    }
+}
+
+/// Waits for any of several values; leaves the queues when dropped.
+struct RecvSmall<'k> {
+    state: Arc<Mutex<State>>,
+    keys: &'k [RendezvousKey],
+    waiter: Option<u64>,
+}
+
+impl Future for RecvSmall<'_> {
+    type Output = Result<Found>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Found>> {
+        let this = &mut *self;
+        let mut state = this.state.lock();
+        let found = state.take_small(this.keys)?;
+        if !found.values.is_empty() || !found.large.is_empty() {
+            return Poll::Ready(Ok(found));
+        }
+        let id = state.waiter_id(&mut this.waiter);
+        this.keys.iter().for_each(|key| state.set_waiter(key, id, cx.waker()));
+        Poll::Pending
+    }
+}
+
+impl Drop for RecvSmall<'_> {
+    fn drop(&mut self) {
+        let Some(id) = self.waiter else { return };
+        let mut state = self.state.lock();
+        let next: Vec<Waker> = self.keys.iter().filter_map(|key| remove_waiter(&mut state, key, id)).collect();
+        drop(state);
+        next.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -203,15 +287,26 @@ impl StepTable {
 
     /// Takes a value of a step for a peer, waiting for it; the step may be yet to start.
     pub async fn recv(&self, step: i64, key: &RendezvousKey) -> Result<Delivery> {
-        let rendezvous = {
-            let mut table = self.state.lock();
-            if table.ended.contains(&step) {
-                return Err(tensor::aborted!("Step {step} has ended, nobody sends {key} any more").into_derived());
-            }
-            table.steps.entry(step).or_default().rendezvous.clone()
-        };
+        let rendezvous = self.meet(step, key)?;
         let _forget = ForgetIfIdle { table: self, step };
         rendezvous.recv(key).await
+    }
+
+    /// Takes what is there of several small values for a peer, waiting for the first; the step may be yet to start.
+    pub async fn recv_small(&self, step: i64, keys: &[RendezvousKey]) -> Result<Found> {
+        let Some(first) = keys.first() else { return Ok(Found::default()) };
+        let rendezvous = self.meet(step, first)?;
+        let _forget = ForgetIfIdle { table: self, step };
+        RecvSmall { state: rendezvous.state.clone(), keys, waiter: None }.await
+    }
+
+    /// The meeting place where a peer asks for a value.
+    fn meet(&self, step: i64, key: &RendezvousKey) -> Result<LocalRendezvous> {
+        let mut table = self.state.lock();
+        if table.ended.contains(&step) {
+            return Err(tensor::aborted!("Step {step} has ended, nobody sends {key} any more").into_derived());
+        }
+        Ok(table.steps.entry(step).or_default().rendezvous.clone())
     }
 
     /// Forgets a step; whoever still waits there is told.
@@ -296,6 +391,43 @@ mod tests {
         assert!(rendezvous.send(&key("x"), Delivery::Dead).is_err());
         let late = block_on(table.recv(7, &key("x")), None).unwrap().unwrap_err();
         assert_eq!(late.code, tensor::Code::Aborted, "nobody waits for a step that has ended");
+    }
+
+    #[test]
+    fn small_values_are_taken_together_and_large_ones_left() {
+        let table = StepTable::default();
+        let rendezvous = table.start(7, &"session".into());
+        let keys: Vec<RendezvousKey> = ["a", "b", "c", "d", "e"].iter().map(|name| key(name)).collect();
+        let mut waiting = Box::pin(table.recv_small(7, &keys));
+        assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        rendezvous.send(&keys[1], Delivery::Tensor(Tensor::scalar(1i32))).unwrap();
+        rendezvous.send(&keys[2], Delivery::Dead).unwrap();
+        rendezvous.send(&keys[3], Delivery::Tensor(Tensor::from(vec![0u8; SMALL_MAX + 1]))).unwrap();
+        rendezvous.send(&keys[4], Delivery::Tensor(Tensor::from(["text"]))).unwrap();
+        let found = block_on(waiting, None).unwrap().unwrap();
+        let places: Vec<u32> = found.values.iter().map(|(place, _)| *place).collect();
+        assert_eq!((places, found.large), (vec![1, 2], vec![3, 4]));
+        assert!(rendezvous.awaited().is_empty(), "it leaves the queues");
+        assert!(rendezvous.try_recv(&keys[1]).is_none() && rendezvous.try_recv(&keys[3]).is_some());
+        let waiting = table.recv_small(7, &keys);
+        rendezvous.abort(tensor::cancelled!("over"));
+        assert_eq!(block_on(waiting, None).unwrap().unwrap_err().code, tensor::Code::Cancelled);
+    }
+
+    #[test]
+    fn what_travels_together_has_a_limit() {
+        let table = StepTable::default();
+        let rendezvous = table.start(7, &"session".into());
+        let keys: Vec<RendezvousKey> = (0..40).map(|i| key(&i.to_string())).collect();
+        for key in &keys {
+            rendezvous.send(key, Delivery::Tensor(Tensor::from(vec![0u8; SMALL_MAX]))).unwrap();
+        }
+        let mut sizes = Vec::new();
+        while sizes.iter().sum::<usize>() < keys.len() {
+            let left = &keys[sizes.iter().sum()..];
+            sizes.push(block_on(table.recv_small(7, left), None).unwrap().unwrap().values.len());
+        }
+        assert_eq!(sizes, [17, 17, 6]);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use plan::partition::EdgeNames;
 use plan::place::Choice;
 use plan::{PlacedGraph, RunSignature, inline_functions, place};
+use runtime::brief;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -152,6 +153,7 @@ impl MasterSession {
         if let Some(plan) = self.plans.lock().get(&signature) {
             return Ok(plan.clone());
         }
+        brief::enough_time().await;
         let placed = self.graph.lock().placed.clone();
         // Two runs may plan the same at once; the first to finish is kept.
         let made = Arc::new(ClientGraph::make(self, &placed, &signature).await?);

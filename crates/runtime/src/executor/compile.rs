@@ -1,5 +1,6 @@
 //! From a graph to a plan: kernels made, edges turned into slot numbers, frames found.
 
+use super::hurry::Pace;
 use crate::function::LibraryFunctions;
 use framework::graph::Frames;
 use framework::interpret::build_kernel;
@@ -141,6 +142,8 @@ pub(super) struct PlanNode {
     /// How each input is read; empty if none comes from a variable.
     pub readings: Box<[Reading]>,
     pub control_flow: ControlFlow,
+    /// How long it takes, as far as is known.
+    pub pace: Pace,
 }
 
 pub(super) struct FramePlan {
@@ -290,6 +293,7 @@ fn plan_node(
     Ok(PlanNode {
         readings: readings(graph, node)?,
         control_flow: node.op.control_flow,
+        pace: Pace::new(node.op.is_costly),
         frame: runs_in,
         counter: frame.counters.len() as u32,
         first_slot: frame.num_slots,

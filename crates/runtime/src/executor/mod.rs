@@ -3,11 +3,12 @@
 //! A node runs when its last input arrives. The thread that made it ready runs it too, unless it is costly and there
 //! is more to do: then another thread of the pool gets it. A node that must wait becomes a future, and goes on where
 //! its waker says. [`compile`] decides all that can be decided before a step; [`step`] is the hot path; [`frame`]
-//! adds loops.
+//! adds loops, [`hurry`] threads that must not stay long.
 
 mod compile;
 mod counter;
 mod frame;
+mod hurry;
 mod slots;
 mod step;
 #[cfg(test)]

@@ -7,6 +7,7 @@ use super::compile::{Arrival, Consumer, Plan, PlanNode, Reading, Work};
 use super::counter::Access;
 use super::frame::{Frame, Iteration};
 use super::watch::Watcher;
+use crate::brief;
 use framework::step::NodeTimes;
 use framework::{BoxFuture, BuiltKernel, ControlFlow, KernelContext, Outputs, StepContext, Value};
 use parking_lot::Mutex;
@@ -134,6 +135,24 @@ pub(super) struct Local {
     outputs: Vec<Value>,
 }
 
+impl Local {
+    pub(super) fn push(&mut self, node: u32) {
+        self.ready.push(node);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ready.is_empty() && self.others.is_empty() && self.costly.is_empty()
+    }
+
+    /// Any node there is, and its iteration.
+    pub(super) fn take(&mut self, current: &Arc<Iteration>) -> Option<(Arc<Iteration>, u32)> {
+        match self.ready.pop() {
+            Some(node) => Some((current.clone(), node)),
+            None => self.others.pop().or_else(|| self.costly.pop()),
+        }
+    }
+}
+
 impl Step {
     fn start(plan: Arc<Plan>, context: Arc<StepContext>) -> Arc<Step> {
         let root = Iteration::new(&plan, 0, 0, None);
@@ -162,6 +181,9 @@ impl Step {
 
     /// Works like [`work`](Step::work) for as long as a poll may take, then keeps what is left for the next poll.
     fn work_for_a_while(self: &Arc<Step>, mut iteration: Arc<Iteration>, mut local: Local) {
+        if brief::is_brief() {
+            return self.work_briefly(iteration, local);
+        }
         let end = Instant::now() + POLL_MAX;
         loop {
             for _ in 0..NODES_PER_LOOK {
@@ -192,7 +214,7 @@ impl Step {
     }
 
     /// Runs nodes until this thread has none left, then gives its token back.
-    fn work(self: &Arc<Step>, mut iteration: Arc<Iteration>, mut local: Local) {
+    pub(super) fn work(self: &Arc<Step>, mut iteration: Arc<Iteration>, mut local: Local) {
         while !self.context.is_ended() && self.run_next(&mut iteration, &mut local) {}
         // What is left of an ended step goes before the token: its values may be what somebody waits to reuse.
         drop((iteration, local));
@@ -222,14 +244,13 @@ impl Step {
         true
     }
 
-    fn spawn(self: &Arc<Step>, iteration: Arc<Iteration>, node: u32) {
+    pub(super) fn spawn(self: &Arc<Step>, iteration: Arc<Iteration>, node: u32) {
         self.tokens.fetch_add(1, Ordering::Relaxed);
         let step = self.clone();
-        let work = move || step.work(iteration, Local { ready: vec![node], ..Local::default() });
-        self.plan.device.pool().spawn(Box::new(work));
+        self.plan.device.pool().spawn(Box::new(move || step.work_on(iteration, node)));
     }
 
-    fn give_back(&self) {
+    pub(super) fn give_back(&self) {
         if self.tokens.fetch_sub(1, Ordering::AcqRel) == 1 {
             for frame in std::mem::take(&mut *self.frames.lock()) {
                 frame.clear();
@@ -278,7 +299,7 @@ impl Step {
         self.end(tagged);
     }
 
-    fn run_node(self: &Arc<Step>, iteration: &Arc<Iteration>, index: u32, local: &mut Local) {
+    pub(super) fn run_node(self: &Arc<Step>, iteration: &Arc<Iteration>, index: u32, local: &mut Local) {
         let node = &self.plan.nodes[index as usize];
         let counter = iteration.counters[node.counter as usize].get();
         // SAFETY: the node's counter has reached zero (or it has one input, or none), and each ready node is popped
@@ -515,6 +536,7 @@ impl Step {
             since: Instant::now(),
             future: Mutex::new(Some(future)),
             state: AtomicU8::new(RUNNING),
+            needs_time: AtomicBool::new(false),
         });
         self.tokens.fetch_add(1, Ordering::Relaxed);
         self.waiting.lock().entry(node).or_default().push(task.clone());
@@ -537,6 +559,8 @@ struct Waiting {
     since: Instant,
     future: Mutex<Option<BoxFuture<Result<Outputs>>>>,
     state: AtomicU8,
+    /// Whether it asked for a thread that has time.
+    needs_time: AtomicBool,
 }
 
 /// Nobody polls it.
@@ -555,10 +579,11 @@ impl Waiting {
         let mut context = Context::from_waker(&waker);
         let pool = self.step.plan.device.pool();
         for turn in 1.. {
-            {
+            let needs_time = {
                 let mut future = self.future.lock();
                 let pending = future.as_mut()?;
-                if let Poll::Ready(result) = pending.as_mut().poll(&mut context) {
+                let polled = brief::watch(|| pending.as_mut().poll(&mut context));
+                if let Poll::Ready(result) = polled.value {
                     *future = None;
                     drop(future);
                     let mut waiting = self.step.waiting.lock();
@@ -570,6 +595,14 @@ impl Waiting {
                     }
                     return Some(result);
                 }
+                polled.needs_time
+            };
+            if needs_time {
+                self.needs_time.store(true, Ordering::Relaxed);
+                self.state.store(RUNNING, Ordering::Release);
+                let task = self.clone();
+                brief::unhurried(|| pool.spawn(Box::new(move || task.resume())));
+                break;
             }
             if self.state.compare_exchange(RUNNING, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 return None;
@@ -592,17 +625,23 @@ impl Waiting {
             Err(e) => self.step.fail(&self.step.plan.nodes[self.node as usize], e),
             Ok(mut outputs) => self.step.finish(&self.iteration, self.node, &mut outputs, false, &mut local),
         }
-        self.step.work(self.iteration.clone(), local);
+        if brief::is_brief() {
+            self.step.work_briefly(self.iteration.clone(), local);
+        } else {
+            self.step.work(self.iteration.clone(), local);
+        }
     }
 }
 
 impl Wake for Waiting {
     fn wake(self: Arc<Self>) {
-        // Whoever polls it now polls once more; if nobody does, the pool must.
+        // Whoever polls it now polls once more; if nobody does, this thread does soon, or else the pool.
         if self.state.swap(AGAIN, Ordering::AcqRel) == IDLE {
             self.state.store(RUNNING, Ordering::Release);
             let pool = self.step.plan.device.pool().clone();
-            pool.spawn(Box::new(move || self.resume()));
+            let needs_time = self.needs_time.load(Ordering::Relaxed);
+            let resume = Box::new(move || self.resume());
+            if needs_time { pool.spawn(resume) } else { brief::soon(&pool, resume) }
         }
     }
 }

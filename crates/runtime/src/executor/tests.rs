@@ -1,7 +1,7 @@
 //! The executor on graphs of a few small ops of its own.
 
 use super::{Executor, KernelCache};
-use crate::{LocalRendezvous, block_on};
+use crate::{LocalRendezvous, block_on, brief};
 use framework::graph::text;
 use framework::kernel::{BuiltKernel, FnKernel, KernelContext, async_kernel, function};
 use framework::{
@@ -9,6 +9,8 @@ use framework::{
     Outputs, Pool, Registry, Rendezvous, RendezvousKey, StepContext, SystemEnv, Value,
 };
 use parking_lot::Mutex;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tensor::{Code, Result, Tensor, invalid};
@@ -114,21 +116,32 @@ impl Bench {
 
     /// What one step logs, sorted.
     fn run(&self) -> Result<Vec<i64>> {
+        self.log_of(self.executor.run(self.context().0))
+    }
+
+    /// The same on a thread that must be back soon.
+    fn run_briefly(&self) -> Result<Vec<i64>> {
+        let mut step = self.executor.run(self.context().0);
+        self.log_of(poll_fn(move |cx| brief::briefly(|| Pin::new(&mut step).poll(cx)).value))
+    }
+
+    fn log_of(&self, step: impl Future<Output = Result<()>>) -> Result<Vec<i64>> {
         let deadline = Instant::now() + Duration::from_secs(20);
-        block_on(self.executor.run(self.context().0), Some(deadline)).expect("the step ends")?;
+        block_on(step, Some(deadline)).expect("the step ends")?;
         let mut logged = std::mem::take(&mut *self.log.lock());
         logged.sort_unstable();
         Ok(logged)
     }
 }
 
-/// The same whether the constants are known when the graph is compiled or not.
+/// The same whether the constants are known when the graph is compiled or not, and whether the thread has time or not.
 #[track_caller]
 fn check(graph: &str, want: &[i64]) {
     for (threads, constant) in [(1, "Const"), (3, "Const"), (1, "Computed"), (3, "Computed")] {
         let bench = Bench::new(&graph.replace("Const", constant), threads).unwrap();
         for _ in 0..20 {
             assert_eq!(bench.run().unwrap(), want, "with {threads} threads and {constant}");
+            assert_eq!(bench.run_briefly().unwrap(), want, "in a hurry with {threads} threads and {constant}");
         }
     }
 }

@@ -1,0 +1,292 @@
+//! Small values travel together: what a step wants from one peer at one time is asked for in one call.
+//!
+//! Only tasks of our own kind know this call (`/ferroflow.Tensors/Recv`); they say so in the head of every answer. The
+//! answer holds what is there, as soon as anything is, so that no value waits for another: what is missing is asked for
+//! again. Large values are left to `RecvTensor`, which puts them where they belong as they come.
+
+use crate::channel::{Channel, Lane, Outgoing};
+use crate::fields;
+use crate::forget::{ForgetRequest, ForgetResponse};
+use crate::master_service::finish;
+use crate::pieces::{Pieces, Writer};
+use crate::runtime;
+use crate::server::{Call, Service, unknown_method};
+use bytes::Bytes;
+use distributed::brief;
+use distributed::interface::WorkerInterface;
+use framework::{BoxFuture, Delivery, RendezvousKey};
+use parking_lot::Mutex;
+use std::collections::{HashMap, HashSet};
+use std::future::poll_fn;
+use std::hash::{BuildHasher, RandomState};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use tensor::{Code, Result, internal};
+use tokio::sync::{Notify, oneshot};
+
+const PATH: &str = "/ferroflow.Tensors/Recv";
+const TENSOR: u32 = 1;
+
+/// Asks for values of a step.
+#[derive(Clone, PartialEq, prost::Message)]
+struct RecvRequest {
+    #[prost(int64, tag = "1")]
+    step_id: i64,
+    #[prost(string, repeated, tag = "2")]
+    key: Vec<String>,
+}
+
+/// What is there, by the keys' places in the request. Tensors stand in field 1, in the order of `ready`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct RecvResponse {
+    #[prost(uint32, repeated, tag = "2")]
+    ready: Vec<u32>,
+    /// Values of branches that were not taken.
+    #[prost(uint32, repeated, tag = "3")]
+    dead: Vec<u32>,
+    /// Values to be asked for one by one.
+    #[prost(uint32, repeated, tag = "4")]
+    large: Vec<u32>,
+}
+
+/// Answers the calls between tasks of our own kind that make steps short.
+pub struct TensorService {
+    worker: Arc<dyn WorkerInterface>,
+}
+
+impl TensorService {
+    /// Serves the values of this worker.
+    pub fn new(worker: Arc<dyn WorkerInterface>) -> TensorService {
+        TensorService { worker }
+    }
+
+    async fn recv(&self, message: Pieces) -> Result<Vec<Bytes>> {
+        let request: RecvRequest = message.decode("a Recv request")?;
+        let keys: Vec<RendezvousKey> = request.key.iter().map(|key| RendezvousKey::from_text(key)).collect();
+        let found = self.worker.recv_small(request.step_id, keys).await?;
+        let mut head = RecvResponse { large: found.large, ..Default::default() };
+        let mut tensors = Writer::default();
+        for (place, delivery) in found.values {
+            match delivery {
+                Delivery::Dead => head.dead.push(place),
+                Delivery::Tensor(tensor) => {
+                    head.ready.push(place);
+                    tensors.put_tensor_field(TENSOR, "a small value", &tensor);
+                }
+            }
+        }
+        tensors.message(&head).finish("Recv")
+    }
+
+    async fn forget(&self, message: Pieces) -> Result<Vec<Bytes>> {
+        let request: ForgetRequest = message.decode("a Forget request")?;
+        for step in request.step_id {
+            self.worker.cleanup_graph(step).await?;
+        }
+        finish(&ForgetResponse {}, "Forget")
+    }
+}
+
+impl Service for TensorService {
+    fn name(&self) -> &'static str {
+        "ferroflow.Tensors"
+    }
+
+    fn takes_long(&self, _: &str) -> bool {
+        false
+    }
+
+    fn call(self: Arc<Self>, call: Call) -> BoxFuture<Result<Vec<Bytes>>> {
+        Box::pin(async move {
+            match call.method.as_str() {
+                "Recv" => self.recv(call.message).await,
+                "Forget" => self.forget(call.message).await,
+                _ => Err(unknown_method()),
+            }
+        })
+    }
+}
+
+/// Gathers what is wanted from one peer.
+pub struct SmallValues {
+    channel: Channel,
+    /// What is wanted and not asked for yet, by step.
+    wanted: Mutex<HashMap<i64, Batch>>,
+    large: LargeEdges,
+}
+
+/// What came of asking for a small value.
+pub enum Answer {
+    /// The value.
+    Value(Delivery),
+    /// It is not small: it is to be asked for by itself.
+    Large,
+}
+
+/// Values to be asked for in one call.
+#[derive(Default)]
+struct Batch {
+    keys: Vec<RendezvousKey>,
+    waiters: Vec<oneshot::Sender<Result<Answer>>>,
+    interest: Arc<Interest>,
+}
+
+/// How many still wait for something of a batch: when nobody does, nobody asks any more.
+#[derive(Default)]
+struct Interest {
+    count: AtomicUsize,
+    gone: Notify,
+}
+
+/// One who waits.
+struct Interested(Arc<Interest>);
+
+impl Interested {
+    fn new(interest: &Arc<Interest>) -> Interested {
+        interest.count.fetch_add(1, Ordering::Relaxed);
+        Interested(interest.clone())
+    }
+}
+
+impl Drop for Interested {
+    fn drop(&mut self) {
+        if self.0.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.gone.notify_one();
+        }
+    }
+}
+
+impl SmallValues {
+    /// Nothing is wanted yet.
+    pub fn new(channel: Channel) -> Arc<SmallValues> {
+        Arc::new(SmallValues { channel, wanted: Mutex::default(), large: LargeEdges::default() })
+    }
+
+    /// Whether the peer knows the call, and the value was not too large when it was last asked for.
+    pub fn may_have(&self, key: &RendezvousKey) -> bool {
+        self.channel.is_of_our_kind() && !self.large.contains(key)
+    }
+
+    /// Asks for a value together with whatever else is wanted of the step at the same time.
+    pub async fn receive(self: &Arc<Self>, step: i64, key: RendezvousKey) -> Result<Answer> {
+        let (waiter, answer) = oneshot::channel();
+        let (is_first, _interested) = {
+            let mut wanted = self.wanted.lock();
+            let batch = wanted.entry(step).or_default();
+            batch.keys.push(key);
+            batch.waiters.push(waiter);
+            (batch.keys.len() == 1, Interested::new(&batch.interest))
+        };
+        if is_first {
+            // By the time it is polled the others have joined.
+            runtime::network().spawn(self.clone().ask(step));
+        }
+        answer.await.unwrap_or_else(|_| Err(internal!("the call for a small value ended without an answer")))
+    }
+
+    async fn ask(self: Arc<Self>, step: i64) {
+        let Some(mut batch) = self.wanted.lock().remove(&step) else { return };
+        let interest = batch.interest.clone();
+        let mut gone = pin!(interest.gone.notified());
+        let mut asking = pin!(async {
+            while !batch.keys.is_empty() {
+                match self.call(step, &batch.keys).await {
+                    Ok(found) => self.hand_out(&mut batch, found),
+                    // Not of our kind any more.
+                    Err(e) if e.code == Code::Unimplemented => return batch.answer_all(|| Ok(Answer::Large)),
+                    Err(e) => return batch.answer_all(|| Err(e.clone())),
+                }
+            }
+        });
+        poll_fn(|cx| {
+            // What the answer wakes goes on right here.
+            if brief::briefly(|| asking.as_mut().poll(cx)).value.is_ready() {
+                return Poll::Ready(());
+            }
+            gone.as_mut().poll(cx)
+        })
+        .await;
+    }
+
+    async fn call(&self, step: i64, keys: &[RendezvousKey]) -> Result<Vec<(u32, Answer)>> {
+        let request = RecvRequest { step_id: step, key: keys.iter().map(|key| key.as_str().to_string()).collect() };
+        let body = Writer::default().message(&request).finish(PATH)?;
+        let call = Outgoing { path: PATH, body, limit: None, lane: Lane::Control, tries: 1 };
+        let answer = self.channel.unary(call).await?;
+        let (head, tensors) = fields::split::<RecvResponse>(answer, TENSOR, "the answer to Recv")?;
+        if head.ready.len() != tensors.len() {
+            return Err(internal!("an answer announces {} values and holds {}", head.ready.len(), tensors.len()));
+        }
+        let mut found = Vec::with_capacity(keys.len());
+        for (place, tensor) in head.ready.into_iter().zip(tensors) {
+            found.push((place, Answer::Value(Delivery::Tensor(fields::tensor(tensor)?))));
+        }
+        found.extend(head.dead.into_iter().map(|place| (place, Answer::Value(Delivery::Dead))));
+        found.extend(head.large.into_iter().map(|place| (place, Answer::Large)));
+        if found.is_empty() || found.iter().any(|(place, _)| *place as usize >= keys.len()) {
+            return Err(internal!("an answer holds none of the {} values asked for, or others", keys.len()));
+        }
+        Ok(found)
+    }
+
+    /// Gives each waiter its value, and keeps the others.
+    fn hand_out(&self, batch: &mut Batch, found: Vec<(u32, Answer)>) {
+        let mut answers: Vec<Option<Answer>> = batch.keys.iter().map(|_| None).collect();
+        for (place, answer) in found {
+            answers[place as usize] = Some(answer);
+        }
+        let (keys, waiters) = (std::mem::take(&mut batch.keys), std::mem::take(&mut batch.waiters));
+        for ((key, waiter), answer) in keys.into_iter().zip(waiters).zip(answers) {
+            match answer {
+                None => {
+                    batch.keys.push(key);
+                    batch.waiters.push(waiter);
+                }
+                Some(answer) => {
+                    if matches!(answer, Answer::Large) {
+                        self.large.insert(&key);
+                    }
+                    let _ = waiter.send(Ok(answer)); // or nobody waits for it any more
+                }
+            }
+        }
+    }
+}
+
+impl Batch {
+    fn answer_all(&mut self, answer: impl Fn() -> Result<Answer>) {
+        self.waiters.drain(..).for_each(|waiter| drop(waiter.send(answer())));
+    }
+}
+
+/// Edges that carried a large value when they were last used, by a hash of what names them in every iteration. A mistaken
+/// one costs a call of its own.
+#[derive(Default)]
+struct LargeEdges {
+    hashes: Mutex<HashSet<u64>>,
+    state: RandomState,
+}
+
+/// More than any session's graphs have; then what is known is learnt anew.
+const EDGES_MAX: usize = 100_000;
+
+impl LargeEdges {
+    fn hash(&self, key: &RendezvousKey) -> u64 {
+        self.state.hash_one(key.as_str().rsplit_once(';').map_or(key.as_str(), |(edge, _)| edge))
+    }
+
+    fn contains(&self, key: &RendezvousKey) -> bool {
+        self.hashes.lock().contains(&self.hash(key))
+    }
+
+    fn insert(&self, key: &RendezvousKey) {
+        let hash = self.hash(key);
+        let mut hashes = self.hashes.lock();
+        if hashes.len() == EDGES_MAX {
+            hashes.clear();
+        }
+        hashes.insert(hash);
+    }
+}

@@ -1,0 +1,96 @@
+//! Working on a step in a hurry: short nodes run here, long ones and whatever is left in the end on the pool.
+//!
+//! Which nodes are long is learnt by running them, on either side, so that a change of their inputs' sizes is noticed.
+
+use super::frame::Iteration;
+use super::step::{Local, Step};
+use crate::brief;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+/// A node that takes longer is not run in a hurry.
+const SHORT: Duration = Duration::from_micros(100);
+/// How often in a row a long node must turn out short to be taken for one.
+const DOUBTS: u8 = 16;
+
+/// Whether a node has taken long lately.
+#[derive(Default)]
+pub(super) struct Pace(AtomicU8);
+
+impl Pace {
+    /// What is known before the first run.
+    pub(super) fn new(is_costly: bool) -> Pace {
+        Pace(AtomicU8::new(if is_costly { DOUBTS } else { 0 }))
+    }
+
+    fn is_long(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+
+    /// Notes how long a run took. Runs may be noted at the same time; one of them is enough.
+    fn note(&self, time: Duration) {
+        let doubts = self.0.load(Ordering::Relaxed);
+        let now = if time > SHORT { DOUBTS } else { doubts.saturating_sub(1) };
+        if now != doubts {
+            self.0.store(now, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Step {
+    /// Runs short nodes until none is left or the time is over, then gives the token back, or passes it on to the pool.
+    pub(super) fn work_briefly(self: &Arc<Step>, mut iteration: Arc<Iteration>, mut local: Local) {
+        let (end, mut now) = (brief::end(), Instant::now());
+        while !self.context.is_ended() {
+            let Some((other, node)) = local.take(&iteration) else { break };
+            iteration = other;
+            let pace = &self.plan.nodes[node as usize].pace;
+            if pace.is_long() {
+                self.spawn(iteration.clone(), node);
+                continue;
+            }
+            self.run_node(&iteration, node, &mut local);
+            let before = std::mem::replace(&mut now, Instant::now());
+            pace.note(now - before);
+            if end.is_some_and(|end| now >= end) && !local.is_empty() {
+                let (step, pool) = (self.clone(), self.plan.device.pool());
+                return pool.spawn(Box::new(move || step.work(iteration, local)));
+            }
+        }
+        drop((iteration, local));
+        self.give_back();
+    }
+
+    /// Works on a node that another thread left to the pool, and on what follows from it.
+    pub(super) fn work_on(self: &Arc<Step>, iteration: Arc<Iteration>, node: u32) {
+        let mut local = Local::default();
+        let pace = &self.plan.nodes[node as usize].pace;
+        if pace.is_long() && !self.context.is_ended() {
+            let start = Instant::now();
+            self.run_node(&iteration, node, &mut local);
+            pace.note(start.elapsed());
+        } else {
+            local.push(node);
+        }
+        self.work(iteration, local);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_taken_for_what_it_was_lately() {
+        let pace = Pace::new(false);
+        assert!(!pace.is_long());
+        pace.note(2 * SHORT);
+        assert!(pace.is_long());
+        (1..DOUBTS).for_each(|_| pace.note(SHORT / 2));
+        assert!(pace.is_long());
+        pace.note(SHORT / 2);
+        assert!(!pace.is_long());
+        assert!(Pace::new(true).is_long());
+    }
+}
