@@ -1,10 +1,11 @@
 //! Memory for elements: zero-initialised or recycled, never uninitialised, aligned to 64 bytes unless tiny.
 //!
 //! All `unsafe` memory handling of the crate is here. Large buffers that are let go of are kept for the next
-//! taker (fresh pages cost several times what reused ones do), up to a fixed total.
+//! taker (fresh pages cost several times what reused ones do), up to a fixed total; those let go of first make room.
 
 use crate::{Element, Result, Word, exhausted};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
 use std::sync::{Mutex, OnceLock};
 
@@ -14,10 +15,11 @@ const ALIGN: usize = 64;
 const INLINE_MAX: usize = 16;
 /// Buffers from this size on are recycled.
 const RECYCLE_MIN: usize = 32 << 10;
-/// Larger buffers go straight back to the system.
-const RECYCLE_MAX: usize = 64 << 20;
-/// What all waiting buffers may take together.
-const RECYCLE_TOTAL: usize = 192 << 20;
+/// What all waiting buffers may take together; what is larger goes straight back to the system.
+const RECYCLE_TOTAL: usize = 256 << 20;
+
+/// Larger buffers of zeros are not recycled ones: fresh memory is zero already, and costs nothing before it is used.
+const ZEROED_MAX: usize = 64 << 20;
 
 /// Owned bytes, always initialised.
 pub(crate) struct Buffer {
@@ -51,9 +53,14 @@ impl Buffer {
 
     fn on_heap(len: usize) -> Result<Buffer> {
         let capacity = capacity_for(len);
-        if let Some(start) = recycled(capacity) {
-            return Ok(Buffer { len, memory: Memory::Heap { start, capacity } });
+        match recycled(capacity) {
+            Some(start) => Ok(Buffer { len, memory: Memory::Heap { start, capacity } }),
+            None => Buffer::fresh(len, capacity),
         }
+    }
+
+    /// A buffer of `len` zero bytes in memory that was never used.
+    fn fresh(len: usize, capacity: usize) -> Result<Buffer> {
         let limit = memory_limit();
         if len > limit {
             return Err(exhausted!("a tensor of {len} bytes was wanted; this machine has {limit} bytes of memory"));
@@ -64,12 +71,11 @@ impl Buffer {
 
     /// A buffer of `len` zero bytes.
     pub(crate) fn zeroed(len: usize) -> Result<Buffer> {
-        let mut buffer = Buffer::new(len)?;
-        // Recycled memory holds old values; fresh memory is zero already, but telling them apart is only worth it for
-        // what is too large to be recycled.
-        if !matches!(buffer.memory, Memory::Heap { capacity, .. } if capacity > RECYCLE_MAX) {
-            buffer.as_bytes_mut().fill(0);
+        if len > ZEROED_MAX {
+            return Buffer::fresh(len, capacity_for(len));
         }
+        let mut buffer = Buffer::new(len)?;
+        buffer.as_bytes_mut().fill(0);
         Ok(buffer)
     }
 
@@ -225,41 +231,73 @@ fn memory_limit() -> usize {
     })
 }
 
-/// Buffers waiting to be used again, by capacity. Process-wide like the allocator it stands in front of.
+/// Buffers waiting to be used again. Process-wide like the allocator it stands in front of.
 #[derive(Default)]
 struct Recycler {
     total: usize,
-    by_capacity: Vec<(usize, Vec<Start>)>,
+    by_capacity: BTreeMap<usize, VecDeque<Waiting>>,
+    /// Counts the buffers that were let go of.
+    clock: u64,
 }
-struct Start(NonNull<u8>);
-// SAFETY: memory that nobody else refers to.
-unsafe impl Send for Start {}
 
-static RECYCLER: Mutex<Recycler> = Mutex::new(Recycler { total: 0, by_capacity: Vec::new() });
+struct Waiting {
+    start: NonNull<u8>,
+    since: u64,
+}
+// SAFETY: memory that nobody else refers to.
+unsafe impl Send for Waiting {}
+
+static RECYCLER: Mutex<Recycler> = Mutex::new(Recycler { total: 0, by_capacity: BTreeMap::new(), clock: 0 });
+
+impl Recycler {
+    /// Takes the buffer of this capacity that was let go of last: the system has it at hand still.
+    fn take(&mut self, capacity: usize) -> Option<NonNull<u8>> {
+        let start = self.by_capacity.get_mut(&capacity)?.pop_back()?.start;
+        self.total -= capacity;
+        Some(start)
+    }
+
+    /// Keeps a buffer; those that must go to make room are returned, with their capacities.
+    fn keep(&mut self, start: NonNull<u8>, capacity: usize) -> Vec<(NonNull<u8>, usize)> {
+        let mut gone = Vec::new();
+        while self.total + capacity > RECYCLE_TOTAL
+            && let Some((start, capacity)) = self.take_oldest()
+        {
+            gone.push((start, capacity));
+        }
+        self.total += capacity;
+        self.clock += 1;
+        self.by_capacity.entry(capacity).or_default().push_back(Waiting { start, since: self.clock });
+        gone
+    }
+
+    fn take_oldest(&mut self) -> Option<(NonNull<u8>, usize)> {
+        let fronts =
+            self.by_capacity.iter().filter_map(|(&capacity, waiting)| Some((waiting.front()?.since, capacity)));
+        let (_, capacity) = fronts.min()?;
+        let start = self.by_capacity.get_mut(&capacity)?.pop_front()?.start;
+        self.total -= capacity;
+        Some((start, capacity))
+    }
+}
 
 fn recycled(capacity: usize) -> Option<NonNull<u8>> {
-    if !(RECYCLE_MIN..=RECYCLE_MAX).contains(&capacity) {
+    if !(RECYCLE_MIN..=RECYCLE_TOTAL).contains(&capacity) {
         return None;
     }
-    let mut recycler = RECYCLER.lock().ok()?;
-    let (_, waiting) = recycler.by_capacity.iter_mut().find(|(c, _)| *c == capacity)?;
-    let start = waiting.pop()?;
-    recycler.total -= capacity;
-    Some(start.0)
+    RECYCLER.lock().ok()?.take(capacity)
 }
 
 fn recycle(start: NonNull<u8>, capacity: usize) -> bool {
-    if !(RECYCLE_MIN..=RECYCLE_MAX).contains(&capacity) {
+    if !(RECYCLE_MIN..=RECYCLE_TOTAL).contains(&capacity) {
         return false;
     }
     let Ok(mut recycler) = RECYCLER.lock() else { return false };
-    if recycler.total + capacity > RECYCLE_TOTAL {
-        return false;
-    }
-    recycler.total += capacity;
-    match recycler.by_capacity.iter_mut().find(|(c, _)| *c == capacity) {
-        Some((_, waiting)) => waiting.push(Start(start)),
-        None => recycler.by_capacity.push((capacity, vec![Start(start)])),
+    let gone = recycler.keep(start, capacity);
+    drop(recycler); // giving memory back takes time
+    for (start, capacity) in gone {
+        // SAFETY: the recycler held it alone, and it came from `allocate` with this capacity.
+        unsafe { free(start, capacity) };
     }
     true
 }
@@ -270,7 +308,7 @@ mod tests {
 
     #[test]
     fn buffers_are_aligned_and_reused() {
-        for len in [17, 1000, RECYCLE_MIN - 1, RECYCLE_MIN, 100_000, 1 << 20, RECYCLE_MAX + 1] {
+        for len in [17, 1000, RECYCLE_MIN - 1, RECYCLE_MIN, 100_000, 1 << 20, ZEROED_MAX + 1] {
             let mut buffer = Buffer::new(len).unwrap();
             assert_eq!(buffer.start() as usize % ALIGN, 0);
             assert_eq!(buffer.len(), len);
@@ -281,6 +319,23 @@ mod tests {
         // A size no other test uses, so that the two takers meet.
         let first = Buffer::new(3_333_333).unwrap().start();
         assert_eq!(Buffer::new(3_333_333).unwrap().start(), first);
+    }
+
+    #[test]
+    fn what_was_let_go_of_first_makes_room() {
+        let mut recycler = Recycler::default();
+        let mut keep = |share: usize| {
+            let gone = recycler.keep(NonNull::dangling(), RECYCLE_TOTAL / share);
+            assert!(recycler.total <= RECYCLE_TOTAL);
+            gone.into_iter().map(|(_, capacity)| RECYCLE_TOTAL / capacity).collect::<Vec<_>>()
+        };
+        assert_eq!(keep(2), []);
+        assert_eq!(keep(4), []);
+        assert_eq!(keep(2), [2]);
+        assert_eq!(keep(2), [4], "the other of this size came later");
+        assert_eq!(keep(1), [2, 2]);
+        assert!(recycler.take(RECYCLE_TOTAL).is_some() && recycler.take(RECYCLE_TOTAL).is_none());
+        assert_eq!(recycler.total, 0);
     }
 
     #[test]
