@@ -198,10 +198,18 @@ impl Queue {
         &self.name
     }
 
-    /// Who adds these elements, for a queue that minds.
+    /// Whether closing it means that the session that does so has come to its end.
+    pub fn is_closed_at_the_end(&self) -> bool {
+        self.state.lock().tokens.as_ref().is_some_and(Tokens::are_watched)
+    }
+
+    /// Who adds these elements, for a queue that minds: one that was closed when training stopped is opened when it
+    /// begins again.
     pub fn made_by(self: &Arc<Queue>, maker: Option<&Arc<Participant>>, elements: &VecDeque<Element>) {
-        if let (Some(maker), Some(tokens)) = (maker, &mut self.state.lock().tokens) {
-            tokens.made(maker, elements, || Arc::downgrade(self) as Weak<dyn Watcher>);
+        let state = &mut *self.state.lock();
+        if let (Some(maker), Some(tokens)) = (maker, &mut state.tokens) {
+            let begins_anew = tokens.made(maker, elements, || Arc::downgrade(self) as Weak<dyn Watcher>);
+            state.is_closed &= !(begins_anew && tokens.are_watched());
         }
     }
 

@@ -286,7 +286,8 @@ impl AsyncKernel for Close {
         let cancels = self.cancels;
         Box::pin(async move {
             let queue = queue?;
-            if queue.name() == STOP_QUEUE {
+            let is_chiefs = queue.name() == STOP_QUEUE && servers_policy(&ctx.step) != LostWorker::Wait;
+            if is_chiefs || queue.is_closed_at_the_end() {
                 stop(&ctx.step);
             }
             if cancels {
@@ -301,7 +302,7 @@ impl AsyncKernel for Close {
 
 /// The chief stops: what it still waits for in other steps would never come.
 fn stop(step: &StepContext) {
-    if let Some(chief) = step.participant.as_ref().filter(|_| servers_policy(step) != LostWorker::Wait) {
+    if let Some(chief) = &step.participant {
         chief.leave(step.env.now());
     }
 }

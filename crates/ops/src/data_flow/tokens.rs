@@ -13,7 +13,8 @@ use tensor::{Error, out_of_range};
 
 /// The name under which TensorFlow's workers share the token queue.
 pub(crate) const TOKEN_QUEUE: &str = "sync_token_q";
-/// The name under which TensorFlow's chief shares a queue whose only use is to be closed when training stops.
+/// The name under which some versions' chief shares a queue whose only use is to be closed when training stops; others
+/// close the token queue.
 pub(crate) const STOP_QUEUE: &str = "dummy_queue";
 
 /// Who makes tokens, and who takes them.
@@ -40,14 +41,20 @@ impl Tokens {
         Tokens { policy, takers, makers: Vec::new(), newest: (i64::MIN, 0), shares: Vec::new() }
     }
 
-    /// Somebody made these.
+    /// Whether it matters who comes and goes.
+    pub fn are_watched(&self) -> bool {
+        self.policy != LostWorker::Wait
+    }
+
+    /// Somebody made these; whether all who did before are gone.
     pub fn made(
         &mut self,
         maker: &Arc<Participant>,
         tokens: &VecDeque<Element>,
         owner: impl FnOnce() -> Weak<dyn Watcher>,
-    ) {
+    ) -> bool {
         self.takers.watch(maker, owner);
+        let begins_anew = !self.makers.is_empty() && self.makers.iter().all(|m| !m.is_here());
         if !self.makers.iter().any(|m| Arc::ptr_eq(m, maker)) {
             maker.count_on();
             self.makers.retain(|m| m.is_here());
@@ -60,6 +67,7 @@ impl Tokens {
             }
             *count += usize::from(step == *newest);
         }
+        begins_anew && maker.is_here()
     }
 
     /// Somebody wants one.
@@ -106,7 +114,7 @@ impl Tokens {
 
     /// Why somebody should not wait for a token, if there is none for it now.
     pub fn in_vain(&self, taker: &Participant, queue: &str) -> Option<Error> {
-        if self.policy == LostWorker::Wait {
+        if !self.are_watched() {
             return None;
         }
         if matches!(taker.presence(), Presence::Left | Presence::Departed) {
@@ -352,6 +360,22 @@ mod tests {
             assert!(end.message.contains("/job:worker/replica:0/task:0"), "{end}");
             training.restart(1);
             assert!(try_all(&mut training).is_none(), "that was an earlier run");
+        }
+    }
+
+    #[test]
+    fn a_chief_that_closed_the_queue_when_it_stopped_may_begin_again() {
+        for (policy, is_refused) in [(LostWorker::Shrink, false), (LostWorker::Wait, true)] {
+            let mut training = Training::new(2, 2, policy, 5);
+            training.rounds(4);
+            let now = training.later();
+            training.queue.close_and_cancel();
+            training.workers[0].who.leave(now);
+            training.restart(0);
+            let chief = training.workers[0].who.clone();
+            let tokens: VecDeque<Element> = [smallvec![Tensor::scalar(4i64)]].into();
+            training.queue.made_by(Some(&chief), &tokens);
+            assert_eq!(training.queue.try_enqueue(tokens).expect("there is room").is_err(), is_refused);
         }
     }
 
