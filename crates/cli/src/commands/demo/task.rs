@@ -70,7 +70,7 @@ fn train(arguments: &Arguments, task: &ClusterTask, target: &str) -> Result<()> 
     let mut together = None;
     let net = g.device(replica_device_setter(&task.cluster).worker_device(task.device()), || {
         build(&g, model, |loss, step| {
-            let adam = Adam::new(&schedules::exponential_decay(model.learning_rate, step, model.steps.into(), 0.05));
+            let adam = Adam::new(schedules::exponential_decay(model.learning_rate, step, model.steps.into(), 0.05));
             if !arguments.sync {
                 return adam.minimize(loss).increment(step);
             }
