@@ -46,6 +46,12 @@ def queues():
       queue_nodes(raw.FIFOQueueV2(component_types=list(types), shapes=[list(x) for x in shapes], name="q", **kw), list(types), bool(shapes))
     return build
 
+  def by_priority():
+    q = raw.PriorityQueueV2(component_types=[tf.string], shapes=[[]], capacity=10, name="q")
+    queue_nodes(q, [tf.int64, tf.string])
+  f.graph("a priority queue gives the smallest first", lambda: by_priority(),
+          [put(i64(5), s("e")), put_many(i64([3, 1, 4]), s(["c", "a", "d"])), get(2), put(i64(2), s("b")), get_many(2, 2), size, get(2), close, fails(get_many(5, 2, "get_up_to"))])
+  f.graph("a priority queue refuses a list of priorities", lambda: by_priority(), [fails(put(i64([1]), s("x"))), fails(put_many(i64(1), s("x"))), size])
   f.graph("a FIFO queue gives back in order", fifo(), [size, put(f32([1, 2])), put(f32([3, 4])), size, get(), get(), size])
   f.graph("a FIFO queue of pairs", fifo([tf.int64, tf.string], [[], []]),
           [put(i64(1), s("a")), put_many(i64([2, 3, 4]), s(["b", "c", "d"])), get(2), get_many(2, 2), size])

@@ -116,12 +116,14 @@ def strings_io():
       {"targets": ["init"]}, {"fetches": ["save/Identity"], "feeds": {"save/Const": s("{TMP}/model")}}, {"targets": ["spoil"]}, {"fetches": ["read_v", "read_w"]},
       {"targets": ["save/restore_all"], "feeds": {"save/Const": s("{TMP}/model")}}, {"fetches": ["read_v", "read_w"]}])
 
-  def reader(compression, names):
+  def reader(compression, names, kind="TFRecordReaderV2", **options):
     def build():
       q = raw.FIFOQueueV2(component_types=[tf.string], shapes=[[]], name="q")
       raw.QueueEnqueueManyV2(handle=q, components=[["{TMP}/" + n for n in names]], name="fill")
       raw.QueueCloseV2(handle=q, name="close")
-      r = raw.TFRecordReaderV2(compression_type=compression, name="reader")
+      if compression is not None:
+        options["compression_type"] = compression
+      r = getattr(raw, kind)(name="reader", **options)
       raw.ReaderReadV2(reader_handle=r, queue_handle=q, name="read")
       raw.ReaderNumRecordsProducedV2(reader_handle=r, name="count")
     return build
@@ -136,6 +138,19 @@ def strings_io():
   broken = bytearray(records([b"whole", b"broken"]))
   broken[-6] ^= 1
   f.graph("TFRecordReaderV2 of a broken record", reader("", ["a"]), [{"targets": ["fill"]}, {"targets": ["close"]}, read, dict(read, error=True)], files={"a": bytes(broken)})
+  def reads(name, kind, files, count, **options):
+    steps = [{"targets": ["fill"]}, {"targets": ["close"]}] + [read] * count + [{"fetches": ["count"]}, dict(read, error=True)]
+    f.graph(name, reader(None, sorted(files), kind, **options), steps, files=files)
+  texts = {"a": b"one\r\n\ntwo\n", "b": b"", "c": b"three\nfour"}
+  reads("TextLineReaderV2 of several files", "TextLineReaderV2", texts, 5)
+  reads("TextLineReaderV2 without the first lines", "TextLineReaderV2", texts, 3, skip_header_lines=1)
+  reads("WholeFileReaderV2 of several files", "WholeFileReaderV2", texts, 3)
+  numbers = {"a": bytes(range(20)), "b": bytes(range(100, 107)), "c": b""}
+  reads("FixedLengthRecordReaderV2 of several files", "FixedLengthRecordReaderV2", numbers, 6, record_bytes=4)
+  reads("FixedLengthRecordReaderV2 between header and footer", "FixedLengthRecordReaderV2", numbers, 6, header_bytes=2, record_bytes=3, footer_bytes=2)
+  reads("FixedLengthRecordReaderV2 of overlapping records", "FixedLengthRecordReaderV2", {"a": bytes(range(10))}, 4, record_bytes=4, hop_bytes=2)
+  reads("FixedLengthRecordReaderV2 with bytes between", "FixedLengthRecordReaderV2", {"a": bytes(range(12))}, 3, record_bytes=2, hop_bytes=5)
+  reads("FixedLengthRecordReaderV2 of packed files", "FixedLengthRecordReaderV2", {"a": deflate.compress(bytes(range(10)))}, 5, record_bytes=2, encoding="ZLIB")
   f.graph("TFRecordReaderV2 of a missing file", reader("", ["none"]), [{"targets": ["fill"]}, {"targets": ["close"]}, dict(read, error=True)])
   f.write()
 

@@ -264,6 +264,65 @@ def error_of(run):
     return "no error"
 
 
+def partial_runs(cluster):
+    """Feeds and fetches of one step that come bit by bit, and what is wrong with them."""
+    a, b = tf.placeholder(tf.float32, []), tf.placeholder(tf.float32, [])
+    with tf.device("/job:ps/task:0"):
+        first = a + 1
+    with tf.device("/job:worker/task:1"):
+        second = first * b
+    found = []
+    with session(cluster.target) as sess:
+        run = sess.partial_run_setup([first, second], [a, b])
+        found.append(sess.partial_run(run, first, {a: 2.0}))
+        for fetch, feed in [(first, {b: 1.0}), (second, {a: 1.0}), (second, {first: 1.0}), (a, {})]:
+            try:
+                sess.partial_run(run, fetch, feed)
+            except tf.errors.InvalidArgumentError as e:
+                found.append([what in e.message for what in ("already been", "was not specified in partial_run_setup")])
+        found.append(sess.partial_run(run, second, {b: 5.0}))
+    return found
+
+
+def a_cluster_the_client_brings(cluster):
+    """The client names the tasks itself; a constant is computed where it was put, as the trace tells."""
+    config = tf.ConfigProto(operation_timeout_in_ms=30000)
+    job = config.cluster_def.job.add(name="brought")
+    for index, address in enumerate([cluster.addresses[1], cluster.addresses[0], cluster.addresses[2]]):
+        job.tasks[2 * index] = address
+    with tf.device("/job:brought/task:4"):
+        constant = tf.constant(17, name="here")
+        v = tf.get_variable("v", initializer=2.0)
+    found = []
+    trace, traced = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), tf.RunMetadata()
+    with tf.Session(cluster.target, config=config) as sess, tf.Session(cluster.target, config=config) as other:
+        found.append(sess.run(constant, options=trace, run_metadata=traced))
+        found.append([d.device for d in traced.step_stats.dev_stats if any(n.node_name == "here" for n in d.node_stats)])
+        sess.run(v.initializer)
+        found += [sess.run(v), error_of(lambda: other.run(v)), sorted(d.name for d in sess.list_devices())]
+    return found
+
+
+def files_and_queues(cluster):
+    """Readers that take names from a queue, and a queue by priority, on another task than the master's."""
+    path = "/tmp/ferroflow-interop-%d.txt" % os.getpid()
+    with open(path, "w") as f:
+        f.write("a,b\n1,2\r\n3,4")
+    with tf.device("/job:ps/task:0"):
+        names = tf.FIFOQueue(10, [tf.string], shapes=[[]])
+        put = names.enqueue_many([[path, path]])
+        lines = tf.TextLineReader(skip_header_lines=1).read(names)
+        whole = tf.WholeFileReader().read(names)
+        first = tf.PriorityQueue(10, [tf.string], [[]], shared_name="first")
+        add = first.enqueue_many([np.int64([3, 1, 2]), ["c", "a", "b"]])
+        smallest, closed = first.dequeue_many(2), first.is_closed()
+    with session(cluster.target) as sess:
+        sess.run([put, add])
+        found = [sess.run(lines), sess.run(lines), sess.run(whole), sess.run(smallest), sess.run(closed)]
+    os.remove(path)
+    return found
+
+
 def saved_and_restored(cluster):
     with tf.device("/job:ps/task:0"):
         a = tf.get_variable("a", initializer=np.arange(6, dtype=np.float32).reshape(2, 3))
@@ -298,6 +357,9 @@ PROGRAMS = [
     pieces_of_all_types,
     queue_on_ps,
     errors,
+    partial_runs,
+    a_cluster_the_client_brings,
+    files_and_queues,
     saved_and_restored,
 ]
 VARIABLES = {"reference": tf.disable_resource_variables, "resource": tf.enable_resource_variables}

@@ -161,7 +161,9 @@ fn a_missing_task_is_waited_for_only_if_it_is_needed_and_only_for_a_while() {
     let cluster = Cluster::start_without(SPEC, &["/job:ps/task:1"]);
     let session = cluster.session("/job:worker/task:0", "a = Const {dtype: int32, value: int32[] 7} @ /job:ps/task:0");
     assert_eq!(session.value("a"), Tensor::from(7i32));
+    let started = std::time::Instant::now();
     let failed = cluster.session_with("/job:worker/task:0", MODEL, Default::default()).map(|_| ());
+    assert!(started.elapsed() > std::time::Duration::from_millis(900), "given up after {:?}", started.elapsed());
     assert_error(
         failed,
         Aborted,

@@ -187,7 +187,7 @@ fn a_trace_names_every_node_that_ran_once() {
         assert!(node.op_end_rel_micros >= 0 && node.all_end_rel_micros >= node.op_end_rel_micros);
         assert!(node.timeline_label.contains(" = "), "{}", node.timeline_label);
     }
-    for name in ["count", "sum", "y", "bump", "both"] {
+    for name in ["one", "two", "count", "sum", "y", "bump", "both"] {
         assert_eq!(seen.get(name), Some(&1), "{name} among {seen:?}");
     }
     assert!(seen.values().all(|&times| times == 1), "{seen:?}");
@@ -239,7 +239,15 @@ fn a_partial_run_takes_its_feeds_and_gives_its_fetches_bit_by_bit() {
     assert_eq!(part(&first, &[("x", 2.0)], &["a"]).unwrap(), [Tensor::from(3.0f32)]);
     // Two partial runs do not get in each other's way.
     assert_eq!(part(&second, &[("x", 5.0), ("z", 2.0)], &["b"]).unwrap(), [Tensor::from(12.0f32)]);
-    assert_error(part(&first, &[("x", 2.0)], &[]), InvalidArgument, &["'x' was already fed"]);
+    let texts = [
+        (part(&first, &[("x", 2.0)], &["b"]), "The feed x has already been fed."),
+        (part(&first, &[], &["b", "a"]), "The fetch a has already been fetched."),
+        (part(&first, &[("one", 2.0)], &["b"]), "The feed one was not specified in partial_run_setup."),
+        (part(&first, &[("z", 2.0)], &["one"]), "The fetch one was not specified in partial_run_setup."),
+    ];
+    for (found, text) in texts {
+        assert_error(found, InvalidArgument, &[text]);
+    }
     assert_eq!(part(&first, &[("z", 10.0)], &["b"]).unwrap(), [Tensor::from(30.0f32)]);
     assert_error(
         part(&first, &[], &["b"]),
@@ -261,7 +269,8 @@ fn a_partial_run_that_fails_says_why() {
         session.cluster.master().partial_run_setup(session.handle.clone(), strings(&["x"]), strings(&["y"]), vec![]);
     let run = wait(set_up).unwrap();
     let request = RunStep { partial_run: run, ..session.request(&[("x", Tensor::from(0i32))], &["y"], &[]) };
-    assert_error(session.step(request), InvalidArgument, &["Integer division by zero", "{{node y}}"]);
+    assert_error(session.step(request.clone()), InvalidArgument, &["Integer division by zero", "{{node y}}"]);
+    assert_error(session.step(request), InvalidArgument, &["Must run PartialRunSetup"]);
 }
 
 #[test]

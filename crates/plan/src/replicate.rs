@@ -15,7 +15,8 @@ pub(crate) fn replicate_constants(graph: &Graph, names: &mut EdgeNames) -> Resul
     for (id, node) in graph.nodes() {
         for (index, input) in node.inputs.iter().enumerate() {
             let source = graph.node(input.node);
-            if source.device == node.device {
+            // What is fetched is computed where it was placed, and sent from there: that is what a trace shows.
+            if source.device == node.device || node.op.name == "_Send" {
                 is_used_here[input.node.index()] = true;
             } else if is_small_constant(source) {
                 users[input.node.index()].push((id, index));

@@ -253,6 +253,24 @@ fn the_ends_of_the_client_stay_where_they_are() {
     .assert_eq(&print(&partition(&pruned.graph, &DeviceName::task_name).unwrap()));
 }
 
+/// TensorFlow's own tests look for it there in the trace of a run.
+#[test]
+fn a_constant_that_is_fetched_stays_where_it_was_placed() {
+    use crate::support::{client, place};
+    let placed = place("k = Const {dtype: int32, value: int32[] 17} @ /job:ps", false).unwrap();
+    let signature = plan::RunSignature::new(vec![], vec!["k:0".into()], vec![]).unwrap();
+    let pruned = plan::prune(&placed, &signature, &client(), &registry()).unwrap();
+    expect![[r#"
+        /job:ps/replica:0/task:0
+          k = Const {dtype: int32, value: int32[] 17} @ ps 0 0
+          k_S2 = _Send(k) edge_0_k ps 0 0 -> worker 1 0 @ ps 0 0
+        /job:worker/replica:0/task:1
+          k_S1 = _Recv edge_0_k ps 0 0 -> worker 1 0 @ worker 1 0
+          _send_k_0 = _Send(k_S1) k:0 worker 1 0 -> worker 1 0 @ worker 1 0
+    "#]]
+    .assert_eq(&print(&partition(&pruned.graph, &DeviceName::task_name).unwrap()));
+}
+
 /// The same nodes with the same edges as TensorFlow makes of this loop, names and order aside.
 #[test]
 fn a_loop_is_kept_in_step_where_part_of_its_body_is() {

@@ -7,9 +7,11 @@
 //! gRPC is spoken directly on HTTP/2: all calls are unary, a tensor's bytes go from its own memory to the socket and from
 //! the socket into aligned memory, and what went wrong on the way is not lost.
 
+pub mod budget;
 pub mod channel;
 pub mod fields;
 pub mod forget;
+mod freed;
 pub mod grpc;
 pub mod holder;
 pub mod master_service;

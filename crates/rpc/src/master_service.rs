@@ -1,9 +1,9 @@
 //! Answers `tensorflow.MasterService`: messages in, calls of a master, messages out.
 
-use crate::fields;
 use crate::pieces::{Pieces, Writer};
 use crate::request_ids::RequestIds;
 use crate::server::{Call, Service, unknown_method};
+use crate::{fields, freed};
 use bytes::Bytes;
 use distributed::interface::{MasterInterface, RunStep, RunStepReply};
 use framework::BoxFuture;
@@ -129,6 +129,7 @@ impl MasterService {
     async fn close_session(&self, message: Pieces) -> Result<Vec<Bytes>> {
         let request: proto::CloseSessionRequest = message.decode("a CloseSession request")?;
         self.master.close_session(request.session_handle).await?;
+        freed::give_back(); // a session's graphs are many small things
         finish(&proto::CloseSessionResponse {}, "CloseSession")
     }
 

@@ -5,12 +5,13 @@
 //! holding up others or a thread. A call is dropped, and with it whatever it had under way, when its caller resets it, goes
 //! away, or is out of time. Every phase in which a peer could keep us waiting has a limit.
 
+use crate::budget::Budget;
 use crate::channel::{CONNECTION_WINDOW, FRAME_MAX, HEADERS_MAX, STREAM_WINDOW};
 use crate::grpc::message::{Broken, Incoming};
 use crate::grpc::{CONTENT_TYPE, OUR_KIND, status, timeout};
-use crate::pieces::Pieces;
+use crate::pieces::{MESSAGE_MAX, PREFIX, Pieces};
 use crate::socket::Socket;
-use crate::{holder, runtime};
+use crate::{freed, holder, runtime};
 use bytes::Bytes;
 use distributed::brief;
 use framework::{BoxFuture, Connection};
@@ -36,6 +37,11 @@ const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 const CALLS_MAX: u32 = 100_000;
 /// Calls that were reset before they were looked at; beyond this a peer only keeps us busy.
 const RESETS_MAX: usize = 1_000;
+/// The parts of the machine's memory that unfinished requests may take: all of a server's, and one connection's.
+const UNFINISHED_SHARE: usize = 2;
+const CONNECTION_SHARE: usize = 4;
+/// Of a connection whose requests took this much and came to nothing, the memory is given back to the system at once.
+const LARGE: usize = 16 << 20;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
 /// The pause after a connection could not be accepted, as when there are too many open files.
@@ -117,6 +123,11 @@ impl Listener {
 
     /// Begins to answer calls.
     pub fn serve(self, services: Vec<Arc<dyn Service>>) -> Result<Server> {
+        self.serve_within(services, at_least_one_message(tensor::memory_limit() / UNFINISHED_SHARE))
+    }
+
+    /// Begins to answer calls, and holds no more than so many bytes of requests that are not complete.
+    pub fn serve_within(self, services: Vec<Arc<dyn Service>>, unfinished_bytes_max: usize) -> Result<Server> {
         let listener = {
             let _context = runtime::network().enter();
             TcpListener::from_std(self.socket)?
@@ -125,9 +136,15 @@ impl Listener {
         let listener = Arc::new(Mutex::new(Some(listener)));
         let server =
             Server { address: self.address, listener: listener.clone(), phase: watch::Sender::new(Phase::Open) };
-        runtime::network().spawn(accept(listener, services, server.phase.subscribe()));
+        let memory = Budget::new(unfinished_bytes_max, "to this server");
+        runtime::network().spawn(accept(listener, services, memory, server.phase.subscribe()));
         Ok(server)
     }
+}
+
+/// One message of the largest size must fit, on a small machine too.
+fn at_least_one_message(bytes: usize) -> usize {
+    bytes.max(MESSAGE_MAX + PREFIX)
 }
 
 fn listen(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
@@ -200,12 +217,14 @@ impl Drop for Server {
     }
 }
 
-async fn accept(listener: SharedListener, services: Services, mut phase: watch::Receiver<Phase>) {
+async fn accept(listener: SharedListener, services: Services, memory: Arc<Budget>, mut phase: watch::Receiver<Phase>) {
     while *phase.borrow_and_update() == Phase::Open {
         match next_connection(&listener, &mut phase).await {
             None => return,
             Some(Ok(stream)) => {
-                tokio::spawn(converse(stream, services.clone(), phase.clone()));
+                let most = at_least_one_message(tensor::memory_limit() / CONNECTION_SHARE);
+                let memory = memory.share(most, "on this connection");
+                tokio::spawn(converse(stream, services.clone(), memory, phase.clone()));
             }
             Some(Err(_)) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
@@ -230,7 +249,7 @@ async fn next_connection(
 }
 
 /// One connection, from its first byte to its last.
-async fn converse(stream: TcpStream, services: Services, mut phase: watch::Receiver<Phase>) {
+async fn converse(stream: TcpStream, services: Services, memory: Arc<Budget>, mut phase: watch::Receiver<Phase>) {
     let Ok(socket) = Socket::server(stream) else { return };
     let handshake = h2::server::Builder::new()
         .initial_window_size(STREAM_WINDOW)
@@ -252,7 +271,7 @@ async fn converse(stream: TcpStream, services: Services, mut phase: watch::Recei
         match next_request(&mut connection, &mut phase, &mut busy).await {
             ControlFlow::Continue(None) => {}
             ControlFlow::Continue(Some((request, respond))) => {
-                start(request, respond, &services, &phase, &connection_end.0, &busy).await;
+                start(request, respond, &services, &memory, &phase, &connection_end.0, &busy).await;
             }
             ControlFlow::Break(()) => return,
         }
@@ -320,6 +339,7 @@ async fn start(
     request: Request<h2::RecvStream>,
     mut respond: SendResponse<Bytes>,
     services: &Services,
+    memory: &Arc<Budget>,
     phase: &watch::Receiver<Phase>,
     connection: &Arc<Connection>,
     busy: &Busy,
@@ -329,9 +349,9 @@ async fn start(
         Err(error) => return refuse(&mut respond, &error),
     };
     let takes_long = service.takes_long(&method);
-    let (phase, connection) = (phase.clone(), connection.clone());
+    let (phase, memory, connection) = (phase.clone(), memory.clone(), connection.clone());
     let call = Box::pin(async move {
-        answer(request, respond, service, method, connection).await;
+        answer(request, respond, service, method, memory, connection).await;
         drop(phase); // a server that drains waits until the last of these is gone
     });
     if takes_long {
@@ -397,30 +417,34 @@ async fn answer(
     mut respond: SendResponse<Bytes>,
     service: Arc<dyn Service>,
     method: String,
+    memory: Arc<Budget>,
     connection: Arc<Connection>,
 ) {
     let (head, body) = request.into_parts();
     let limit = head.headers.get(timeout::GRPC_TIMEOUT).and_then(|value| timeout::parse(value.to_str().ok()?));
     let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
     let work = async {
-        let message = read_message(body, &head.headers).await?;
+        let message = read_message(body, &head.headers, &memory).await?;
         if message.len() > SHORT_MAX {
             brief::enough_time().await;
         }
         service.call(Call { method: method.clone(), message, deadline, connection }).await
     };
     match unless_gone(work, &mut respond, limit).await {
-        Ok(Ok(parts)) => send(&mut respond, parts),
+        Ok(Ok(parts)) => return send(&mut respond, parts),
         Ok(Err(error)) => refuse(&mut respond, &error),
         Err(Gone::Late(limit)) => {
             refuse(&mut respond, &deadline_exceeded!("{method} has not ended within {:.3} s", limit.as_secs_f64()));
         }
         Err(Gone::Caller) => {}
     }
+    if memory.take_peak() >= LARGE {
+        freed::give_back();
+    }
 }
 
-async fn read_message(body: h2::RecvStream, headers: &HeaderMap) -> Result<Pieces> {
-    match Incoming::new(body, headers)?.paced().message().await {
+async fn read_message(body: h2::RecvStream, headers: &HeaderMap, memory: &Arc<Budget>) -> Result<Pieces> {
+    match Incoming::new(body, headers)?.paced(memory.hold()).message().await {
         Ok(Some(message)) => Ok(message),
         Ok(None) => Err(internal!("the request has no message")),
         Err(Broken::Content(error)) => Err(error),

@@ -1,10 +1,10 @@
 //! Answers `tensorflow.WorkerService`: messages in, calls of a worker, messages out.
 
-use crate::fields;
 use crate::master_service::finish;
 use crate::pieces::{Pieces, Writer};
 use crate::request_ids::RequestIds;
 use crate::server::{Call, Service, unknown_method};
+use crate::{fields, freed};
 use bytes::Bytes;
 use distributed::Worker;
 use distributed::interface::{Partial, RegisterGraph, RunGraph, RunGraphReply, SessionHandle, WorkerInterface};
@@ -72,6 +72,7 @@ impl WorkerService {
     async fn delete_worker_session(&self, message: Pieces) -> Result<Vec<Bytes>> {
         let request: proto::DeleteWorkerSessionRequest = message.decode("a DeleteWorkerSession request")?;
         self.worker.delete_worker_session(request.session_handle).await?;
+        freed::give_back();
         finish(&proto::DeleteWorkerSessionResponse {}, "DeleteWorkerSession")
     }
 

@@ -60,6 +60,43 @@ fn whoever_does_not_speak_http2_is_hung_up_on() {
     is_well(&served);
 }
 
+/// A frame: its kind, flags, stream and payload.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+#[test]
+fn whoever_breaks_the_rules_of_frames_is_hung_up_on() {
+    let [data, headers, reset, settings, promise, ping, window, continuation] = [0, 1, 3, 4, 5, 6, 8, 9];
+    let served = Served::start();
+    let call = [0x83, 0x84, 0x86]; // POST, /, http
+    let cases = [
+        ("data on no stream", frame(data, 0, 0, b"x")),
+        ("data on a stream that never began", frame(data, 0, 1, b"x")),
+        ("headers on a stream of ours", frame(headers, 4, 2, &call)),
+        ("headers on no stream", frame(headers, 4, 0, &call)),
+        ("headers that go on and do not", [frame(headers, 0, 1, &call), frame(ping, 0, 0, &[0; 8])].concat()),
+        ("a continuation of nothing", frame(continuation, 4, 1, &call)),
+        ("headers that refer to none", frame(headers, 4, 1, &[0xff, 0xff, 0xff, 0x7f])),
+        ("more padding than frame", frame(headers, 4 | 8, 1, &[200, 0x83])),
+        ("a frame larger than allowed", [0xff, 0xff, 0xff, data, 0, 0, 0, 0, 1].to_vec()),
+        ("a reset of nothing", frame(reset, 0, 1, &[0, 0, 0, 8])),
+        ("a reset of the wrong length", frame(reset, 0, 1, &[0; 3])),
+        ("settings of the wrong length", frame(settings, 0, 0, &[0; 5])),
+        ("settings of a stream", frame(settings, 0, 1, &[])),
+        ("a promise", frame(promise, 4, 1, &[0, 0, 0, 2, 0x83])),
+        ("a ping of the wrong length", frame(ping, 0, 0, &[0; 7])),
+        ("a window that does not open", frame(window, 0, 0, &[0; 4])),
+        ("a window too wide", frame(window, 0, 0, &[0x7f, 0xff, 0xff, 0xff]).repeat(2)),
+    ];
+    for (what, bytes) in cases {
+        let time = hangs_up_on(&served, &[PREFACE, SETTINGS, &bytes].concat());
+        assert!(time < Duration::from_secs(20), "{what}: {time:?}");
+    }
+    is_well(&served);
+}
+
 #[test]
 fn messages_of_garbage_are_invalid() {
     let served = Served::start();
@@ -137,6 +174,28 @@ fn what_a_header_claims_is_not_allocated() {
 }
 
 #[test]
+fn unfinished_messages_hold_no_more_than_they_may() {
+    let served = Served::within(1 << 20);
+    let ask = |bytes: usize| {
+        let mut body = vec![0];
+        body.extend((bytes as u32).to_be_bytes());
+        body.extend(b"\x1a\x80\x80\x40"); // an unknown field of a megabyte
+        body.resize(5 + bytes, 0);
+        let path = "/tensorflow.WorkerService/GetStatus";
+        let call = Outgoing { path, body: vec![body.into()], limit: Some(PATIENCE), lane: Lane::Control, tries: 1 };
+        wait(served.channel().unary(call)).map(drop)
+    };
+    let error = ask((1 << 20) + 4).unwrap_err();
+    assert_eq!(error.code, Code::ResourceExhausted, "{error}");
+    assert!(error.message.contains("unfinished messages to this server"), "{error}");
+    // What was refused holds nothing any more.
+    for _ in 0..5 {
+        assert_ne!(ask(1 << 19).unwrap_err().code, Code::ResourceExhausted);
+    }
+    is_well(&served);
+}
+
+#[test]
 fn idle_connections_are_kept_and_cost_little() {
     let served = Served::start();
     let idle: Vec<TcpStream> = (0..400)
@@ -155,30 +214,42 @@ fn idle_connections_are_kept_and_cost_little() {
     is_well(&served);
 }
 
-#[test]
-fn a_flood_of_resets_does_not_stop_others() {
-    let served = Served::start();
-    let flood = std::thread::spawn({
-        let address = served.address();
-        move || {
-            let mut stream = TcpStream::connect(address).unwrap();
+/// Sends what it is told to, until it is hung up on, while others are served.
+#[track_caller]
+fn withstands(served: &Served, flood: impl Iterator<Item = Vec<u8>> + Send) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut stream = TcpStream::connect(served.address()).unwrap();
+            stream.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
             stream.write_all(&[PREFACE, SETTINGS].concat()).unwrap();
-            for id in (1..40_000u32).step_by(2) {
-                // Headers that index the static table (":method: POST", ":path: /", ":scheme: http"), then a reset.
-                let headers = [&[0, 0, 3, 1, 4][..], &id.to_be_bytes(), &[0x83, 0x84, 0x86]].concat();
-                let reset = [&[0, 0, 4, 3, 0][..], &id.to_be_bytes(), &[0, 0, 0, 8]].concat();
-                if stream.write_all(&[headers, reset].concat()).is_err() {
+            for bytes in flood {
+                if stream.write_all(&bytes).is_err() {
                     return;
                 }
             }
+        });
+        for _ in 0..50 {
+            is_well(served);
         }
     });
-    for _ in 0..50 {
-        is_well(&served);
-    }
-    flood.join().unwrap();
-    is_well(&served);
-    assert_eq!(served.counts.under_way(), 0);
+    is_well(served);
+    until("nothing is left of it", || served.counts.under_way() == 0);
+}
+
+#[test]
+fn floods_do_not_stop_others() {
+    let served = Served::start();
+    // Headers that index the static table (":method: POST", ":path: /", ":scheme: http"), then a reset.
+    let call = |id: u32| frame(1, 4, id, &[0x83, 0x84, 0x86]);
+    let resets = (1..40_000).step_by(2).map(|id| [call(id), frame(3, 0, id, &[0, 0, 0, 8])].concat());
+    withstands(&served, resets);
+    withstands(&served, (1..40_000).step_by(2).map(call));
+    let many = |frame: Vec<u8>| std::iter::repeat_n(frame.repeat(100), 2_000);
+    withstands(&served, many(frame(6, 0, 0, &[7; 8]))); // pings whose answers nobody reads
+    withstands(&served, many(frame(4, 0, 0, &[0, 4, 0, 1, 0, 0]))); // settings
+    withstands(&served, many(frame(8, 0, 0, &[0, 0, 0, 1]))); // windows
+    withstands(&served, many(frame(2, 0, 1, &[0, 0, 0, 0, 9]))); // priorities
+    withstands(&served, many(frame(0x20, 0, 0, &[]))); // kinds that nobody knows
 }
 
 #[test]

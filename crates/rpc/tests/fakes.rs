@@ -238,21 +238,32 @@ impl Served {
     }
 
     pub fn at(address: &str) -> Served {
-        Served::with(address, |_| Vec::new())
+        Served::with(address, |_| Vec::new(), |listener, services| listener.serve(services))
     }
 
     /// A server that also answers what only tasks of our own kind ask.
     pub fn with_tensors() -> Served {
-        Served::with("127.0.0.1:0", |fake| vec![Arc::new(TensorService::new(fake))])
+        let more = |fake: Arc<Fake>| vec![Arc::new(TensorService::new(fake)) as Arc<dyn rpc::Service>];
+        Served::with("127.0.0.1:0", more, |listener, services| listener.serve(services))
     }
 
-    fn with(address: &str, more: impl Fn(Arc<Fake>) -> Vec<Arc<dyn rpc::Service>>) -> Served {
+    /// A server that holds no more than so many bytes of unfinished requests.
+    pub fn within(unfinished_bytes_max: usize) -> Served {
+        let serve = |listener: Listener, services| listener.serve_within(services, unfinished_bytes_max);
+        Served::with("127.0.0.1:0", |_| Vec::new(), serve)
+    }
+
+    fn with(
+        address: &str,
+        more: impl Fn(Arc<Fake>) -> Vec<Arc<dyn rpc::Service>>,
+        serve: impl FnOnce(Listener, Vec<Arc<dyn rpc::Service>>) -> Result<Server>,
+    ) -> Served {
         let fake = Arc::new(Fake::default());
         let import = |_: &proto::GraphDef| Ok(Graph::new());
         let mut services = more(fake.clone());
         services.push(Arc::new(MasterService::new(fake.clone())));
         services.push(Arc::new(WorkerService::with_import(fake.clone(), import)));
-        let server = Listener::bind(address).unwrap().serve(services).unwrap();
+        let server = serve(Listener::bind(address).unwrap(), services).unwrap();
         Served { server, counts: fake.counts.clone(), fake }
     }
 

@@ -219,8 +219,8 @@ fn capacity_for(len: usize) -> usize {
     len.checked_next_multiple_of(step).unwrap_or(len)
 }
 
-/// The machine's memory: no single tensor can be larger.
-fn memory_limit() -> usize {
+/// The machine's memory in bytes: no single tensor can be larger.
+pub fn memory_limit() -> usize {
     static LIMIT: OnceLock<usize> = OnceLock::new();
     *LIMIT.get_or_init(|| {
         let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();

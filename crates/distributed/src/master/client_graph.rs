@@ -130,6 +130,16 @@ impl ClientGraph {
         Ok(end)
     }
 
+    /// Whether the plan takes a feed of this name.
+    pub(super) fn has_feed(&self, name: &str) -> bool {
+        self.feeds.contains_key(name)
+    }
+
+    /// Whether the plan gives a fetch of this name.
+    pub(super) fn has_fetch(&self, name: &str) -> bool {
+        self.fetches.contains_key(name)
+    }
+
     /// How many feeds and fetches there are in all.
     pub(super) fn num_ends(&self) -> usize {
         self.feeds.len() + self.fetches.len()

@@ -156,24 +156,26 @@ impl Members {
         let start = shared.env.now();
         let deadline = start + self.patience;
         let (mut pause, mut tries, mut logged) = (RETRY_MIN, 0, start);
+        let mut cause = "it does not answer".to_string();
         loop {
             tries += 1;
             let call = shared.timer.at_most(worker.get_status(self.acquaintance(task)), Some(deadline)).await;
-            let cause = match call {
+            match call {
                 Ok(Ok(devices)) => return self.check_names(task, devices),
                 Ok(Err(e)) if e.code != Code::Unavailable => return Err(e),
-                Ok(Err(e)) => e.message,
-                Err(_) => "it does not answer".to_string(),
-            };
+                Ok(Err(e)) => cause = e.message,
+                Err(_) => {} // what was heard before says more
+            }
             let now = shared.env.now();
-            if now + pause >= deadline {
+            if now + RETRY_MIN >= deadline {
                 return Err(self.gave_up(task, now - start, tries, &cause));
             }
             if tries == 1 || now - logged >= LOG_EVERY {
                 logged = now;
                 tracing::warn!(%task, waited = ?(now - start), cause, "still waiting for a task");
             }
-            sleep_until(shared, now + pause).await;
+            // The last attempt comes just before the end.
+            sleep_until(shared, (now + pause).min(deadline - RETRY_MIN)).await;
             pause = (pause * 2).min(RETRY_MAX);
         }
     }

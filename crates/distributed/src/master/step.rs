@@ -154,38 +154,58 @@ impl MasterSession {
     }
 
     pub(super) async fn run_partially(&self, request: RunStep) -> Result<RunStepReply> {
-        let deadline = self.deadline(&request.options);
         let (step, plan) = self.partial_step(&request.partial_run)?;
         if !request.targets.is_empty() {
             return Err(invalid!("targets are named when a partial run is set up, not in its steps"));
         }
-        let names: Vec<String> =
-            request.feeds.iter().map(|(n, _)| n.clone()).chain(request.fetches.iter().cloned()).collect();
+        let is_last = self.note_partial(&request)?;
+        let handle = request.partial_run.clone();
+        let result = self.run_part(&plan, step, request, is_last).await;
+        if is_last || result.is_err() {
+            self.partial_runs.lock().remove(&handle);
+            plan.clean_up(&self.members, step);
+        }
+        result
+    }
+
+    async fn run_part(&self, plan: &ClientGraph, step: i64, request: RunStep, is_last: bool) -> Result<RunStepReply> {
+        let deadline = self.deadline(&request.options);
         let mut cut = plan.cut(&self.handle, step, request.feeds, &request.fetches)?;
-        let is_last = self.note_partial(&request.partial_run, names)?;
         for run in &mut cut.runs {
             run.partial = Some(if is_last { Partial::Last } else { Partial::More });
             run.deadline = deadline;
         }
-        let result = self.run_parts(&plan, &mut cut, deadline).await;
-        if is_last || result.is_err() {
-            self.partial_runs.lock().remove(&request.partial_run);
-            plan.clean_up(&self.members, step);
-        }
-        let received: Vec<Vec<Tensor>> = result?.into_iter().map(|reply| reply.recv).collect();
+        let replies = self.run_parts(plan, &mut cut, deadline).await?;
+        let received: Vec<Vec<Tensor>> = replies.into_iter().map(|reply| reply.recv).collect();
         Ok(RunStepReply { fetches: cut.gather(&received)?, metadata: Default::default() })
     }
 
-    /// Notes what has come; whether that was the last of it.
-    fn note_partial(&self, handle: &str, names: Vec<String>) -> Result<bool> {
+    /// Notes what has come, unless some of it was not announced or has come before; whether that was the last of it.
+    fn note_partial(&self, request: &RunStep) -> Result<bool> {
         let mut runs = self.partial_runs.lock();
-        let run = runs.get_mut(handle).ok_or_else(|| invalid!("the partial run {handle} has ended"))?;
-        for name in names {
-            if !run.seen.insert(name.clone()) {
-                return Err(invalid!("'{name}' was already fed or fetched in this partial run"));
-            }
+        let run = runs.get_mut(&request.partial_run);
+        let run = run.ok_or_else(|| invalid!("the partial run {} has ended", request.partial_run))?;
+        let feeds = request.feeds.iter().map(|(name, _)| name);
+        for name in feeds.clone() {
+            run.check(name, run.plan.has_feed(name), "feed", "fed")?;
         }
+        for name in &request.fetches {
+            run.check(name, run.plan.has_fetch(name), "fetch", "fetched")?;
+        }
+        run.seen.extend(feeds.chain(&request.fetches).cloned());
         Ok(run.seen.len() == run.plan.num_ends())
+    }
+}
+
+impl PartialStep {
+    fn check(&self, name: &str, is_announced: bool, what: &str, done: &str) -> Result<()> {
+        if !is_announced {
+            return Err(invalid!("The {what} {name} was not specified in partial_run_setup."));
+        }
+        if self.seen.contains(name) {
+            return Err(invalid!("The {what} {name} has already been {done}."));
+        }
+        Ok(())
     }
 }
 

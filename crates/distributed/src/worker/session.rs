@@ -35,7 +35,7 @@ pub(super) struct RegisteredGraph {
     /// Who takes part when it runs.
     pub(super) participant: Arc<Participant>,
     /// What each of them executes, for who wants to see it.
-    parts: Vec<Part>,
+    pub(super) parts: Vec<Part>,
 }
 
 impl RegisteredGraph {

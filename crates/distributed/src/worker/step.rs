@@ -60,6 +60,7 @@ impl Worker {
     ) -> Result<RunGraphReply> {
         self.running.count();
         let trace = request.trace.then(|| Arc::new(Trace::default()));
+        let began = if request.trace { self.env.wall_micros() } else { 0 };
         for (key, value) in request.send {
             rendezvous.send(&key, Delivery::Tensor(value))?;
         }
@@ -74,7 +75,7 @@ impl Worker {
         }
         Ok(RunGraphReply {
             recv,
-            step_stats: trace.map(|t| stats::step_stats(t.take())).unwrap_or_default(),
+            step_stats: trace.map(|t| stats::step_stats(t.take(), &graph.parts, began)).unwrap_or_default(),
             graphs: if request.want_graphs { graph.to_proto() } else { Vec::new() },
         })
     }

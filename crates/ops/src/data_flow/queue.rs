@@ -46,6 +46,8 @@ pub enum Order {
         /// The seeds of the order.
         seeds: (i64, i64),
     },
+    /// By the first component, a number: the smallest first.
+    Priority,
 }
 
 impl QueueSpec {
@@ -104,6 +106,7 @@ impl QueueSpec {
             Order::Fifo => "FIFOQueue",
             Order::PaddingFifo => "PaddingFIFOQueue",
             Order::Shuffled { .. } => "RandomShuffleQueue",
+            Order::Priority => "PriorityQueue",
         }
     }
 }
@@ -333,7 +336,9 @@ impl Queue {
                 }
                 Add::Elements(elements) => {
                     let room = self.capacity().saturating_sub(state.elements.len()).min(elements.len());
-                    state.elements.extend(elements.drain(..room));
+                    for element in elements.drain(..room) {
+                        self.put(&mut state.elements, element);
+                    }
                     if let Some(tokens) = &state.tokens {
                         tokens.drop_old(&mut state.elements);
                     }
@@ -360,8 +365,11 @@ impl Queue {
             if state.is_closed && state.elements.len() < take.missing() {
                 let complaint = self.insufficient(take.amount, take.missing(), state.elements.len());
                 self.give_back(state, &mut take.taken);
+                // TensorFlow's queue by priority gives only whole batches.
                 match take.amount {
-                    Amount::UpTo(_) if !state.elements.is_empty() => take.amount = Amount::UpTo(state.elements.len()),
+                    Amount::UpTo(_) if !state.elements.is_empty() && self.spec.order != Order::Priority => {
+                        take.amount = Amount::UpTo(state.elements.len())
+                    }
                     _ => outcome = Err(complaint),
                 }
             }
@@ -397,6 +405,18 @@ impl Queue {
         });
     }
 
+    /// Adds an element behind those that leave before it.
+    fn put(&self, elements: &mut VecDeque<Element>, element: Element) {
+        match self.spec.order {
+            Order::Priority => {
+                let own = priority(&element);
+                let place = elements.partition_point(|other| priority(other) <= own);
+                elements.insert(place, element);
+            }
+            _ => elements.push_back(element),
+        }
+    }
+
     /// The element whose turn it is.
     fn next(&self, state: &mut State) -> Option<Element> {
         match self.spec.order {
@@ -413,6 +433,11 @@ impl Queue {
         for element in taken.drain(..).rev() {
             match self.spec.order {
                 Order::Shuffled { .. } => state.elements.push_back(element),
+                Order::Priority => {
+                    let own = priority(&element);
+                    let place = state.elements.partition_point(|other| priority(other) < own);
+                    state.elements.insert(place, element);
+                }
                 _ => state.elements.push_front(element),
             }
         }
@@ -447,6 +472,10 @@ impl Queue {
 
     /// An element of these components, if they are what the queue holds.
     pub fn element(&self, components: Element) -> Result<Element> {
+        if self.spec.order == Order::Priority && components.first().is_some_and(|p| !p.shape().is_scalar()) {
+            let found = components[0].shape();
+            return Err(invalid!("Expected the priority element to be a scalar, but received shape: {found}"));
+        }
         for (i, (component, shape)) in components.iter().zip(&self.spec.shapes).enumerate() {
             if !shape.accepts(component.shape()) {
                 return Err(mismatch(i, shape, component.shape()));
@@ -457,6 +486,10 @@ impl Queue {
 
     /// The elements that these components are the rows of, if they are what the queue holds.
     pub fn elements(&self, components: &[Tensor]) -> Result<VecDeque<Element>> {
+        if self.spec.order == Order::Priority && components.first().is_some_and(|p| p.shape().rank() != 1) {
+            let found = components[0].shape();
+            return Err(invalid!("Expected the priority element to be a vector, but received shape: {found}"));
+        }
         let first = components.first().and_then(|c| c.dims().first().copied());
         let count = first.ok_or_else(|| invalid!("Input tensors must have at least rank 1, found a scalar"))?;
         for (i, component) in components.iter().enumerate() {
@@ -523,6 +556,11 @@ impl Queue {
 /// Whether it is an attempt's turn; in plain queues it is that of the first.
 fn may_go(state: &State, take: &Take) -> bool {
     state.tokens.as_ref().is_none_or(|tokens| tokens.may_take(take.taker.as_ref(), state.elements.front()))
+}
+
+/// The number an element of a priority queue is ordered by.
+fn priority(element: &Element) -> i64 {
+    element.first().and_then(|p| p.item::<i64>().ok()).unwrap_or(i64::MAX)
 }
 
 /// A settled state: the lock can go, and those who waited be woken.
@@ -627,6 +665,24 @@ mod tests {
         assert_eq!(values(got).unwrap(), [1, 2]);
         let Poll::Ready(got) = second.as_mut().poll(&mut context) else { panic!("served") };
         assert_eq!(values(got).unwrap(), [3]);
+    }
+
+    #[test]
+    fn the_smallest_number_leaves_first_and_equal_ones_as_they_came() {
+        let types = vec![DType::I64, DType::String];
+        let spec = QueueSpec { order: Order::Priority, types, shapes: vec![PartialShape::scalar(); 2], capacity: 4 };
+        let q = Arc::new(Queue::new("q", spec, (1, 2)).unwrap());
+        let rows = q.elements(&[Tensor::from([3i64, 1, 2, 1]), Tensor::from(["c", "a", "b", "A"])]).unwrap();
+        q.try_enqueue(rows).unwrap().unwrap();
+        let waiting = q.enqueue([q.element(smallvec![Tensor::scalar(-5i64), Tensor::from("z")]).unwrap()].into());
+        let given_back = q.dequeue(Amount::Exactly(6), None);
+        assert_eq!(q.len(), 0, "taken in part");
+        drop((given_back, waiting));
+        let taken = q.try_dequeue(Amount::Exactly(5), None).unwrap().unwrap();
+        let texts: Vec<&[u8]> = taken.iter().map(|e| &e[1].string_item().unwrap()[..]).collect();
+        assert_eq!(texts, [&b"z"[..], b"a", b"A", b"b", b"c"]);
+        assert!(q.element(smallvec![Tensor::from([1i64]), Tensor::from("x")]).unwrap_err().message.contains("scalar"));
+        assert!(q.elements(&[Tensor::scalar(1i64), Tensor::from(["x"])]).unwrap_err().message.contains("vector"));
     }
 
     #[test]

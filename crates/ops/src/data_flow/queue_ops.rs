@@ -25,6 +25,7 @@ pub fn ops() -> Vec<Op> {
             |op| op.attr("min_after_dequeue: int = 0").attr("seed: int = 0").attr("seed2: int = 0"),
             kernel(Declare::shuffled),
         ),
+        declares_typed("PriorityQueue", PRIORITY_ATTRS, |op| op, kernel(Declare::by_priority)),
     ];
     let uses = [
         uses("QueueEnqueue", adds, async_kernel(|b| Enqueue::new(b, false))),
@@ -55,11 +56,20 @@ pub fn fifo_queue(
     node.attr("capacity", capacity).attr("shared_name", shared_name).output()
 }
 
+/// How the components of most queues are declared: their types, and their shapes.
+const PLAIN_ATTRS: [&str; 2] = ["component_types: list(type) >= 1", "shapes: list(shape) >= 0 = []"];
+/// The same for a queue that adds a component of its own, the priority.
+const PRIORITY_ATTRS: [&str; 2] = ["component_types: list(type) >= 0 = []", "shapes: list(shape) >= 0"];
+
 /// The old and the new op that declare a kind of queue.
 fn declares(name: &str, attrs: fn(Op) -> Op, kernel: KernelFn) -> [Op; 2] {
+    declares_typed(name, PLAIN_ATTRS, attrs, kernel)
+}
+
+fn declares_typed(name: &str, components: [&str; 2], attrs: fn(Op) -> Op, kernel: KernelFn) -> [Op; 2] {
     let op = |name: String, handle: &str| {
-        let op = Op::new(name).output(handle).attr("component_types: list(type) >= 1");
-        let op = attrs(op.attr("shapes: list(shape) >= 0 = []").attr("capacity: int = -1"));
+        let op = Op::new(name).output(handle).attr(components[0]).attr(components[1]);
+        let op = attrs(op.attr("capacity: int = -1"));
         op.attr("container: string = ''").attr("shared_name: string = ''").stateful().kernel(kernel.clone())
     };
     [
@@ -110,7 +120,20 @@ struct Declare {
 
 impl Declare {
     fn new(b: &KernelBuild<'_>, order: Order) -> Result<Declare> {
-        let (types, shapes) = (b.attr("component_types")?, b.attr("shapes")?);
+        Declare::with(b, order, b.attr("component_types")?, b.attr("shapes")?)
+    }
+
+    /// A queue by priority has a component more than its node names: the first.
+    fn by_priority(b: &KernelBuild<'_>) -> Result<Declare> {
+        let (mut types, mut shapes): (Vec<DType>, Vec<PartialShape>) = (b.attr("component_types")?, b.attr("shapes")?);
+        types.insert(0, DType::I64);
+        if !shapes.is_empty() {
+            shapes.insert(0, PartialShape::scalar());
+        }
+        Declare::with(b, Order::Priority, types, shapes)
+    }
+
+    fn with(b: &KernelBuild<'_>, order: Order, types: Vec<DType>, shapes: Vec<PartialShape>) -> Result<Declare> {
         let spec = QueueSpec { order, types, shapes, capacity: b.attr("capacity")? };
         spec.check()?;
         let random_seeds = (b.env.random_u64(), b.env.random_u64());

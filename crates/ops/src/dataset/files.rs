@@ -164,13 +164,14 @@ impl Elements for Pass {
     }
 }
 
-fn failed(path: &Path, error: std::io::Error) -> Error {
+/// An error of the system's that names the file.
+pub(crate) fn failed(path: &Path, error: std::io::Error) -> Error {
     let error = Error::from(error);
     Error { message: format!("{}: {}", path.display(), error.message), ..error }
 }
 
 /// A line without its end, which is a line feed or the file's; a carriage return before it goes too.
-fn next_line(path: &Path, lines: &mut Box<dyn BufRead + Send>) -> Result<Option<Vec<u8>>> {
+pub(crate) fn next_line(path: &Path, lines: &mut Box<dyn BufRead + Send>) -> Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     if lines.read_until(b'\n', &mut line).map_err(|e| failed(path, e))? == 0 {
         return Ok(None);

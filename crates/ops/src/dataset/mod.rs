@@ -5,7 +5,7 @@
 
 mod batch;
 mod cache;
-mod files;
+pub(crate) mod files;
 mod functions;
 mod iterator;
 mod padded_batch;

@@ -3,6 +3,7 @@
 //! Memory grows with what arrives, never with what a header claims, and the sender's window is opened as its frames
 //! are taken up.
 
+use crate::budget::Held;
 use crate::pieces::{MESSAGE_MAX, PREFIX, Pieces};
 use bytes::{Buf, Bytes};
 use flate2::bufread::{GzDecoder, ZlibDecoder};
@@ -87,10 +88,11 @@ pub struct Incoming {
     pace: Option<Pace>,
 }
 
-/// For senders that are not waited for.
+/// For senders that are not waited for, nor trusted with all our memory.
 struct Pace {
     started: Instant,
     received: u64,
+    held: Held,
 }
 
 impl Incoming {
@@ -99,9 +101,9 @@ impl Incoming {
         Ok(Incoming { stream, encoding: Encoding::of(headers)?, pace: None })
     }
 
-    /// Gives up on a sender that dawdles. To be awaited on the network's own threads.
-    pub fn paced(mut self) -> Incoming {
-        self.pace = Some(Pace { started: Instant::now(), received: 0 });
+    /// Gives up on a sender that dawdles, or sends more than can be held. To be awaited on the network's own threads.
+    pub fn paced(mut self, held: Held) -> Incoming {
+        self.pace = Some(Pace { started: Instant::now(), received: 0, held });
         self
     }
 
@@ -161,7 +163,10 @@ impl Pace {
         next: impl Future<Output = Option<Result<Bytes, h2::Error>>>,
     ) -> Result<Option<Result<Bytes, h2::Error>>> {
         let next = tokio::time::timeout(SILENCE_MAX, next).await.ok();
-        self.received += next.iter().flatten().flatten().map(|chunk| chunk.len() as u64).sum::<u64>();
+        if let Some(Some(Ok(chunk))) = &next {
+            self.held.grow(chunk.len())?;
+            self.received += chunk.len() as u64;
+        }
         let overtime = self.started.elapsed().saturating_sub(SILENCE_MAX).as_secs();
         if next.is_none() || self.received < overtime * BYTES_PER_SECOND_MIN {
             let (received, time) = (self.received, self.started.elapsed().as_secs());
