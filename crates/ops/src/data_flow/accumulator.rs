@@ -11,7 +11,7 @@ use framework::{Float, Resource};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
-use tensor::{DType, Error, OwnedTensor, PartialShape, Result, Shape, Tensor, invalid, out_of_range};
+use tensor::{DType, Error, OwnedTensor, PartialShape, Result, Shape, Tensor, cancelled, invalid};
 
 /// What becomes of several gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -303,7 +303,7 @@ impl Accumulator {
 /// Why nobody should wait for this one's gradients any more.
 fn in_vain(members: &Members, taker: Option<&Participant>) -> Option<Error> {
     if taker.is_some_and(|t| !t.is_here() && !t.presence().is_lost()) {
-        return Some(out_of_range!("the session that was to take these gradients has ended"));
+        return Some(cancelled!("the session that was to take these gradients has ended"));
     }
     members.loss(taker)
 }
@@ -496,7 +496,7 @@ mod tests {
         let mut round = Box::pin(a.take(2, Some(chief.clone())));
         chief.leave(soon());
         let Poll::Ready(Err(e)) = poll(&mut round) else { panic!("it has left") };
-        assert_eq!(e.code, tensor::Code::OutOfRange);
+        assert_eq!(e.code, tensor::Code::Cancelled);
     }
 
     fn dense<const N: usize>(values: [f32; N]) -> Gradient {
