@@ -36,6 +36,8 @@ def worker(hosts, index, batches):
         train = optimizer.minimize(tf.reduce_sum(tf.square(w)), global_step=step)
     hooks = [optimizer.make_session_run_hook(index == 0)]
     with tf.train.MonitoredTrainingSession(server.target, is_chief=index == 0, hooks=hooks) as session:
+        print("ready", flush=True)
+        sys.stdin.readline()
         for _ in range(batches):
             if session.should_stop():
                 break
@@ -48,7 +50,8 @@ def worker(hosts, index, batches):
 
 class Process:
     def __init__(self, command):
-        self.child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.child = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.lines, self.changed = [], threading.Condition()
         threading.Thread(target=self.follow, daemon=True).start()
 
@@ -57,6 +60,16 @@ class Process:
             with self.changed:
                 self.lines.append(line.rstrip())
                 self.changed.notify_all()
+
+    def begin(self):
+        """Lets a worker train as soon as its session is there."""
+        self.child.stdin.write("\n")
+        self.child.stdin.flush()
+        return self
+
+    def wait_until_ready(self):
+        with self.changed:
+            assert self.changed.wait_for(lambda: "ready" in self.lines, LIMIT), self.tail()
 
     def steps(self):
         return self.lines.count("step")
@@ -90,6 +103,7 @@ class Training:
         self.workers = [self.start(index, count) for index, count in enumerate(batches)]
 
     def start(self, index, batches):
+        """A worker that trains when it is told to."""
         return Process([sys.executable, __file__, ",".join(self.hosts), str(index), str(batches)])
 
     def stop(self):
@@ -104,7 +118,7 @@ ENDLESS = 10**9
 def a_killed_worker_holds_nobody_up(binary):
     training = Training(binary, [ENDLESS, ENDLESS])
     try:
-        chief = training.workers[0]
+        chief, _ = [process.begin() for process in training.workers]
         for pause in (0.0, 0.013, 0.4):
             training.workers[1].wait_for_steps(5)
             time.sleep(pause)
@@ -114,7 +128,7 @@ def a_killed_worker_holds_nobody_up(binary):
             took = time.time() - since
             assert took < 10, took
             print("        went on after %.1f s" % took)
-            training.workers[1] = training.start(1, ENDLESS)
+            training.workers[1] = training.start(1, ENDLESS).begin()
     finally:
         training.stop()
 
@@ -122,7 +136,7 @@ def a_killed_worker_holds_nobody_up(binary):
 def a_lost_worker_is_an_error_if_that_is_wanted(binary):
     training = Training(binary, [ENDLESS, ENDLESS], "fail")
     try:
-        chief, other = training.workers
+        chief, other = [process.begin() for process in training.workers]
         for process in (chief, other):
             process.wait_for_steps(5)
         other.child.kill()
@@ -136,6 +150,11 @@ def all_end_well_with_uneven_data(binary):
     for batches in ([40, 30, 10], [10, 40, 40]):
         training = Training(binary, batches)
         try:
+            # A chief alone would contribute for everybody, and be gone before the others have come.
+            for process in training.workers:
+                process.wait_until_ready()
+            for process in training.workers:
+                process.begin()
             for process in training.workers:
                 process.finish()
         finally:
