@@ -381,9 +381,11 @@ impl Link {
             Broken::Stream(e) => failed(e),
             Broken::Content(e) => Trouble::Failed(e),
         })?;
-        let trailers = incoming.trailers().await.map_err(failed)?;
-        let ended = trailers.and_then(|trailers| status::read(&trailers));
-        ended.unwrap_or_else(|| Err(internal!("the answer has no status"))).map_err(Trouble::Failed)?;
+        if !incoming.has_left() {
+            let trailers = incoming.trailers().await.map_err(failed)?;
+            let ended = trailers.and_then(|trailers| status::read(&trailers));
+            ended.unwrap_or_else(|| Err(internal!("the answer has no status"))).map_err(Trouble::Failed)?;
+        }
         message.ok_or_else(|| Trouble::Failed(internal!("the answer has no message")))
     }
 

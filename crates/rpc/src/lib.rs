@@ -14,6 +14,7 @@ pub mod forget;
 mod freed;
 pub mod grpc;
 pub mod holder;
+mod lend;
 pub mod master_service;
 pub mod network;
 pub mod pieces;

@@ -4,6 +4,7 @@ use crate::channel::{Channel, Lane, Outgoing};
 use crate::fields::{self, Start};
 use crate::forget::{self, EndedSteps};
 use crate::grpc::message::{Broken, Incoming, prefix};
+use crate::lend::Loans;
 use crate::pieces::{PREFIX, Pieces, Writer};
 use crate::server::SHORT_MAX;
 use crate::small::{Answer, SmallValues};
@@ -23,6 +24,7 @@ use tensor::{ArrivingTensor, Code, Error, Result, Tensor, internal};
 pub struct RemoteWorker {
     channel: Channel,
     small: Arc<SmallValues>,
+    loans: Loans,
     ended: EndedSteps,
     env: SystemEnv,
 }
@@ -35,6 +37,7 @@ impl RemoteWorker {
     pub fn new(channel: Channel) -> RemoteWorker {
         RemoteWorker {
             small: SmallValues::new(channel.clone()),
+            loans: Loans::new(channel.clone()),
             ended: EndedSteps::default(),
             channel,
             env: SystemEnv::default(),
@@ -74,7 +77,14 @@ impl RemoteWorker {
             return Ok(value);
         }
         // Boxed, because most values are small, and the rest of the call takes much room.
-        Box::pin(self.receive_alone(step, &key)).await
+        Box::pin(self.receive_large(step, &key)).await
+    }
+
+    async fn receive_large(&self, step: i64, key: &RendezvousKey) -> Result<Delivery> {
+        match self.loans.are_possible().await {
+            true => self.loans.take(step, key).await,
+            false => self.receive_alone(step, key).await,
+        }
     }
 
     async fn receive_alone(&self, step: i64, key: &RendezvousKey) -> Result<Delivery> {

@@ -18,6 +18,7 @@ use framework::{BoxFuture, Connection};
 use h2::server::SendResponse;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use parking_lot::Mutex;
+use std::any::Any;
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -81,6 +82,23 @@ pub struct Call {
     pub deadline: Option<Instant>,
     /// What it came over.
     pub connection: Arc<Connection>,
+    /// For what must outlast the answer.
+    pub kept: Kept,
+}
+
+/// What an answer refers to. If there is something, the call ends when the caller resets it or is gone, and not before.
+#[derive(Clone, Debug, Default)]
+pub struct Kept(Arc<Mutex<Option<Box<dyn Any + Send>>>>);
+
+impl Kept {
+    /// Keeps this until the call ends.
+    pub fn keep(&self, what: impl Send + 'static) {
+        *self.0.lock() = Some(Box::new(what));
+    }
+
+    fn take(&self) -> Option<Box<dyn Any + Send>> {
+        self.0.lock().take()
+    }
 }
 
 /// The answer to a method that is not there, worded as peers expect it: not at all.
@@ -423,15 +441,16 @@ async fn answer(
     let (head, body) = request.into_parts();
     let limit = head.headers.get(timeout::GRPC_TIMEOUT).and_then(|value| timeout::parse(value.to_str().ok()?));
     let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+    let kept = Kept::default();
     let work = async {
         let message = read_message(body, &head.headers, &memory).await?;
         if message.len() > SHORT_MAX {
             brief::enough_time().await;
         }
-        service.call(Call { method: method.clone(), message, deadline, connection }).await
+        service.call(Call { method: method.clone(), message, deadline, connection, kept: kept.clone() }).await
     };
     match unless_gone(work, &mut respond, limit).await {
-        Ok(Ok(parts)) => return send(&mut respond, parts),
+        Ok(Ok(parts)) => return send(&mut respond, parts, kept.take()).await,
         Ok(Err(error)) => refuse(&mut respond, &error),
         Err(Gone::Late(limit)) => {
             refuse(&mut respond, &deadline_exceeded!("{method} has not ended within {:.3} s", limit.as_secs_f64()));
@@ -480,13 +499,17 @@ async fn unless_gone<T>(
     .await
 }
 
-/// Sends an answer. Errors mean that the caller is gone.
-fn send(respond: &mut SendResponse<Bytes>, parts: Vec<Bytes>) {
+/// Sends an answer, and keeps what it refers to for as long as the caller does. Errors mean that the caller is gone.
+async fn send(respond: &mut SendResponse<Bytes>, parts: Vec<Bytes>, kept: Option<Box<dyn Any + Send>>) {
     let Ok(mut stream) = respond.send_response(head(), false) else { return };
     for part in parts {
         if stream.send_data(part, false).is_err() {
             return;
         }
+    }
+    if kept.is_some() {
+        let _ = poll_fn(|cx| stream.poll_reset(cx)).await;
+        return;
     }
     let _ = stream.send_trailers(status::ok());
 }

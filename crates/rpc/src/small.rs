@@ -7,6 +7,7 @@
 use crate::channel::{Channel, Lane, Outgoing};
 use crate::fields;
 use crate::forget::{ForgetRequest, ForgetResponse};
+use crate::lend;
 use crate::master_service::finish;
 use crate::pieces::{Pieces, Writer};
 use crate::runtime;
@@ -103,6 +104,8 @@ impl Service for TensorService {
             match call.method.as_str() {
                 "Recv" => self.recv(call.message).await,
                 "Forget" => self.forget(call.message).await,
+                "Lend" => lend::lend(&*self.worker, call.message, &call.kept).await,
+                "Probe" => lend::probe(&call.kept),
                 _ => Err(unknown_method()),
             }
         })

@@ -5,6 +5,7 @@ mod calls;
 mod connecting;
 mod ending;
 mod fakes;
+mod lend;
 #[cfg(unix)]
 mod signals;
 mod small;

@@ -86,6 +86,7 @@ pub struct Incoming {
     stream: RecvStream,
     encoding: Encoding,
     pace: Option<Pace>,
+    has_left: bool,
 }
 
 /// For senders that are not waited for, nor trusted with all our memory.
@@ -98,7 +99,7 @@ struct Pace {
 impl Incoming {
     /// The message that follows these headers.
     pub fn new(stream: RecvStream, headers: &HeaderMap) -> Result<Incoming> {
-        Ok(Incoming { stream, encoding: Encoding::of(headers)?, pace: None })
+        Ok(Incoming { stream, encoding: Encoding::of(headers)?, pace: None, has_left: false })
     }
 
     /// Gives up on a sender that dawdles, or sends more than can be held. To be awaited on the network's own threads.
@@ -117,6 +118,28 @@ impl Incoming {
         // Fails only on a stream that is over, where no window matters any more.
         let _ = self.stream.flow_control().release_capacity(chunk.len());
         Ok(Some(chunk))
+    }
+
+    /// The message of a stream that its receiver ends: what follows is not waited for.
+    pub async fn message_and_leave(&mut self) -> Result<Option<Pieces>, Broken> {
+        self.has_left = true;
+        let mut pieces = Pieces::default();
+        let mut announced = None;
+        while let Some(chunk) = self.chunk().await? {
+            pieces.gather(chunk);
+            if announced.is_none() && pieces.len() >= PREFIX {
+                announced = Some(prefix(&mut pieces)?);
+            }
+            if announced.is_some_and(|(_, len)| pieces.len() >= len) {
+                return self.whole(pieces, announced);
+            }
+        }
+        self.whole(pieces, announced)
+    }
+
+    /// Whether the stream is to be ended by us.
+    pub fn has_left(&self) -> bool {
+        self.has_left
     }
 
     /// What follows the message.
@@ -144,6 +167,11 @@ impl Incoming {
                 return Err(internal!("a unary call carries more than one message").into());
             }
         }
+        self.whole(pieces, announced)
+    }
+
+    /// The message that these pieces are, if they are all of it.
+    fn whole(&self, pieces: Pieces, announced: Option<(bool, usize)>) -> Result<Option<Pieces>, Broken> {
         match announced {
             None if pieces.is_empty() => Ok(None),
             Some((packed, len)) if pieces.len() == len => {
