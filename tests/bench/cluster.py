@@ -7,7 +7,9 @@ import subprocess
 import sys
 import time
 
-STARTUP = 120  # seconds
+from processes import die_with_parent
+
+STARTUP = 240  # seconds
 TICKS = os.sysconf("SC_CLK_TCK")
 
 THEIRS = """
@@ -21,24 +23,31 @@ tf.train.Server(spec, job_name=sys.argv[2], task_index=int(sys.argv[3])).join()
 
 
 class Cluster:
-    """`with Cluster("ours", binary, ps=1, worker=1) as c:`; every task is killed at the end."""
+    """`with Cluster("ours", binary, {"ps": 1, "worker": 1}) as c:`; every task is killed at the end.
 
-    def __init__(self, kind, binary, **jobs):
-        self.addresses = {job: [free_address() for _ in range(count)] for job, count in jobs.items()}
+    Jobs that are `absent` have addresses, but nobody is started there.
+    """
+
+    def __init__(self, kind, binary, jobs, absent=()):
+        names = [(job, index) for job, count in jobs.items() for index in range(count)]
+        free = dict(zip(names, free_addresses(len(names))))
+        self.addresses = {job: [free[job, index] for index in range(count)] for job, count in jobs.items()}
         spec = ",".join("%s|%s" % (job, ";".join(tasks)) for job, tasks in self.addresses.items())
-        self.tasks = {}
-        for job, tasks in self.addresses.items():
-            for index in range(len(tasks)):
-                self.tasks[job, index] = subprocess.Popen(
-                    command(kind, binary, spec, job, index), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-                )
-        self.target = "grpc://" + self.addresses.get("worker", self.addresses.get("ps"))[0]
+        self.began = time.perf_counter()
+        self.present = [(job, index) for job, index in names if job not in absent]
+        self.tasks = {
+            (job, index): subprocess.Popen(
+                command(kind, binary, spec, job, index),
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                preexec_fn=die_with_parent,
+            )
+            for job, index in self.present
+        }
 
     def __enter__(self):
         try:
-            for job, tasks in self.addresses.items():
-                for address in tasks:
-                    wait_for(address)
+            for job, index in self.present:
+                wait_for(self.addresses[job][index], self.tasks[job, index])
         except BaseException:
             self.stop()
             raise
@@ -50,7 +59,12 @@ class Cluster:
     def stop(self):
         for task in self.tasks.values():
             task.send_signal(signal.SIGKILL)
+        for task in self.tasks.values():
             task.wait()
+
+    def target(self, job="worker", index=0):
+        """What a session connects to."""
+        return "grpc://" + self.addresses[job][index]
 
     def cpu_seconds(self):
         """What all tasks have used so far."""
@@ -58,8 +72,12 @@ class Cluster:
 
     def peak_mb(self, job, index=0):
         """The most memory that a task has held."""
+        return self.memory_mb("VmHWM", job, index)
+
+    def memory_mb(self, line, job, index=0):
+        """A line of what the kernel says of a task's memory."""
         with open("/proc/%d/status" % self.tasks[job, index].pid) as status:
-            return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))
+            return next(int(words.split()[1]) / 1024 for words in status if words.startswith(line))
 
 
 def command(kind, binary, spec, job, index):
@@ -74,18 +92,24 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-def free_address():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return "127.0.0.1:%d" % s.getsockname()[1]
+def free_addresses(count):
+    """So many at once that no two are the same."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        [s.bind(("127.0.0.1", 0)) for s in sockets]
+        return ["127.0.0.1:%d" % s.getsockname()[1] for s in sockets]
+    finally:
+        [s.close() for s in sockets]
 
 
-def wait_for(address):
+def wait_for(address, task):
     host, port = address.split(":")
     deadline = time.time() + STARTUP
     while time.time() < deadline:
         with socket.socket() as s:
             if s.connect_ex((host, int(port))) == 0:
                 return
-        time.sleep(0.01)
+        if task.poll() is not None:
+            raise RuntimeError("the task at %s ended with %d" % (address, task.returncode))
+        time.sleep(0.002)
     raise TimeoutError("%s does not listen after %d s" % (address, STARTUP))

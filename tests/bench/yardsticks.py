@@ -1,4 +1,4 @@
-"""What the machine itself can do: copying memory, and bytes and round trips over loopback TCP."""
+"""What the machine itself can do: copying memory, multiplying matrices, and bytes and round trips over loopback TCP."""
 
 import socket
 import threading
@@ -13,6 +13,7 @@ def measure():
     """Name, value and unit of each."""
     return [
         ("copying memory, one thread", memcpy(), "GB/s"),
+        ("product of matrices of 1024 rows, NumPy", matrix_product(), "GFLOP/s"),
         ("loopback TCP, one stream", stream(), "GB/s"),
         ("loopback TCP, round trip of 64 bytes", round_trip() * 1e6, "µs"),
     ]
@@ -22,6 +23,12 @@ def memcpy(size=64 << 20):
     source, target = np.ones(size, np.uint8), np.empty(size, np.uint8)
     np.copyto(target, source)
     return size / fastest(lambda: np.copyto(target, source), 10) / 1e9
+
+
+def matrix_product(size=1024):
+    a, b = np.ones((2, size, size), np.float32)
+    out = np.empty_like(a)
+    return 2 * size**3 / fastest(lambda: np.matmul(a, b, out=out), 20) / 1e9
 
 
 def stream(size=1 << 30):

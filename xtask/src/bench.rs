@@ -1,20 +1,19 @@
-//! `cargo xtask bench`: our servers beside TensorFlow's, measured by `tests/bench`.
+//! `cargo xtask bench`: our servers and client beside TensorFlow's, measured by `tests/bench`.
 
 use crate::Result;
 use std::path::Path;
 use std::process::Command;
 
-/// Builds the servers, measures, and writes `docs/benchmarks.md` unless only some workloads are wanted.
+/// Builds servers and client and measures; unless only some workloads are wanted, writes the pages that show the figures.
 pub fn run(root: &Path, python: &str, rounds: u32, only: &[String]) -> Result<()> {
-    succeed(Command::new(env!("CARGO")).current_dir(root).args(["build", "--release", "-p", "ferroflow-cli"]))?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into);
+    let build = ["build", "--release", "-p", "ferroflow-cli", "-p", "ferroflow", "--bin", "ferroflow"];
+    succeed(Command::new(env!("CARGO")).current_dir(root).args(build).args(["--example", "bench_client"]))?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into).join("release");
     let mut measure = Command::new(python);
-    measure.current_dir(root).arg("tests/bench/run.py").arg(target.join("release/ferroflow"));
-    measure.args(["--rounds", &rounds.to_string()]);
+    measure.current_dir(root).arg("tests/bench/run.py").arg(target.join("ferroflow")).args(only);
+    measure.arg("--client").arg(target.join("examples/bench_client")).args(["--rounds", &rounds.to_string()]);
     if only.is_empty() {
-        measure.args(["--write", "docs/benchmarks.md"]);
-    } else {
-        measure.arg("--only").args(only);
+        measure.args(["--write", "docs/benchmarks.md", "--readme", "README.md"]);
     }
     succeed(&mut measure)
 }

@@ -31,7 +31,7 @@ enum Verb {
     },
     /// Everything a change must pass: formatting, lints, layers, tests
     Check,
-    /// Measure our servers beside TensorFlow's, and write docs/benchmarks.md
+    /// Measure our servers and client beside TensorFlow's, and write docs/benchmarks.md and its rows in README.md
     Bench {
         /// A Python that has TensorFlow
         #[arg(long, default_value = "python3")]

@@ -1,0 +1,206 @@
+//! Training the guide's network for handwritten digits, in each way of sharing the work.
+
+use crate::measure::{Bench, PS, print};
+use ferroflow::SessionOptions;
+use ferroflow::prelude::*;
+use ferroflow::train::average_gradients;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+const BATCH: usize = 100;
+
+/// Two workers, each with a client of its own, which step as they like or together.
+pub fn replicas(bench: &Bench, together: bool) -> Result<()> {
+    const WORKERS: usize = 2;
+    let seen: Arc<[AtomicI64; WORKERS]> = Arc::default();
+    let initialized = Arc::new(Barrier::new(WORKERS));
+    for index in 0..WORKERS {
+        let replica = Replica::build(&bench.cluster, index as u32, together)?;
+        let (target, seen, initialized) = (bench.target(index as u32)?, seen.clone(), initialized.clone());
+        std::thread::spawn(move || {
+            let failed = replica.train(&target, &initialized, |step| seen[index].store(step, Relaxed));
+            eprintln!("worker {index}: {}", failed.expect_err("it trains until the program ends"));
+            std::process::exit(1);
+        });
+    }
+    while seen.iter().any(|step| step.load(Relaxed) < 20) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let global_step = || seen.iter().map(|step| step.load(Relaxed)).max().unwrap_or_default() as f64;
+    let (before, cpu, begin) = (global_step(), bench.server_cpu(), Instant::now());
+    std::thread::sleep(2 * bench.seconds);
+    let (steps, wall, cpu) = (global_step() - before, begin.elapsed().as_secs_f64(), bench.server_cpu() - cpu);
+    let how = if together { "synchronous" } else { "asynchronous" };
+    print(&format!("MNIST replica, {how}, 1 ps and 2 workers"), steps / wall, "steps/s");
+    print(&format!("MNIST replica, {how}: server CPU"), cpu / steps * 1e6, "µs/step");
+    Ok(())
+}
+
+/// A worker's copy of the network.
+struct Replica {
+    graph: Graph,
+    index: u32,
+    feeds: Feeds,
+    step: Variable,
+    train: Operation,
+    init: Operation,
+    together: Option<SyncReplicas>,
+}
+
+impl Replica {
+    fn build(cluster: &ClusterSpec, index: u32, together: bool) -> Result<Replica> {
+        let g = Graph::new();
+        let place = replica_device_setter(cluster).worker_device(format!("/job:worker/task:{index}"));
+        g.device(place, || {
+            let options = VariableOptions { trainable: false, ..Default::default() };
+            let step = g.variable_with("global_step", 0i64, options);
+            let (images, labels) = digits(&g);
+            let loss = Network::new(&g).guide_loss(&images, &labels);
+            let adam = Adam::new(0.01);
+            let (train, together) = if together {
+                let together = SyncReplicas::new(adam).replicas_to_aggregate(2).total_num_replicas(2);
+                (together.minimize(&loss).increment(&step), Some(together))
+            } else {
+                (adam.minimize(&loss).increment(&step), None)
+            };
+            let (some_images, some_labels) = batch(index)?;
+            let feeds = feed! { images => some_images, labels => some_labels };
+            let init = g.initialize_all();
+            Ok(Replica { graph: g.clone(), index, feeds, step, train, init, together })
+        })
+    }
+
+    /// Trains for ever, telling each global step.
+    fn train(&self, target: &str, initialized: &Barrier, tell: impl Fn(i64)) -> Result<()> {
+        let is_chief = self.index == 0;
+        let init_tokens = match &self.together {
+            Some(together) if is_chief => Some(together.get_init_tokens_op(None)?),
+            _ => None,
+        };
+        let device_filters = vec!["/job:ps".into(), format!("/job:worker/task:{}", self.index)];
+        let options = SessionOptions { device_filters, ..Default::default() };
+        let session = Session::connect_with(target, &self.graph, options)?;
+        if is_chief {
+            session.run(&self.init)?;
+        }
+        initialized.wait();
+        let coordinator = Coordinator::new();
+        if let Some(together) = &self.together {
+            session.run(if is_chief { together.chief_init_op()? } else { together.local_step_init_op()? })?;
+            if let Some(init_tokens) = init_tokens {
+                together.get_chief_queue_runner()?.start(&session, &coordinator)?;
+                session.run(&init_tokens)?;
+            }
+        }
+        loop {
+            let ((), step) = session.run_with((&self.train, &*self.step), self.feeds.clone())?;
+            tell(step.item()?);
+        }
+    }
+}
+
+/// One ps and a program that is its own worker, against the same network in one process.
+pub fn one_process(bench: &Bench) -> Result<()> {
+    let local = {
+        let g = Graph::new();
+        let (images, labels) = digits(&g);
+        let train = Adam::new(0.01).minimize(&Network::new(&g).guide_loss(&images, &labels));
+        let init = g.initialize_all();
+        let session = Session::new(&g)?;
+        session.run(&init)?;
+        let (some_images, some_labels) = batch(0)?;
+        let feeds = feed! { images => some_images, labels => some_labels };
+        1.0 / bench.median(|| session.run_with(&train, feeds.clone()))?
+    };
+    print("MNIST, one process", local, "steps/s");
+    let server = Server::start(&bench.cluster, "worker", 0)?;
+    let replica = Replica::build(&bench.cluster, 0, false)?;
+    let session = Session::connect(server.target(), &replica.graph)?;
+    session.run(&replica.init)?;
+    let remote = 1.0 / bench.median(|| session.run_with(&replica.train, replica.feeds.clone()))?;
+    print("MNIST, 1 ps and 1 worker", remote, "steps/s");
+    print("MNIST, 1 ps and 1 worker: part of one process", remote / local, "×");
+    Ok(())
+}
+
+/// A copy of the network on each of four workers, in one graph; fed, or with input of the workers' own.
+pub fn towers(bench: &Bench) -> Result<()> {
+    for fed in [true, false] {
+        let g = Graph::new();
+        let network = g.device(PS, || Network::new(&g));
+        let adam = Adam::new(0.01);
+        let mut feeds = Feeds::new();
+        let mut towers = Vec::new();
+        for worker in 0..bench.cluster.num_tasks("worker")? as u32 {
+            let (images, labels) = g.device(format!("/job:worker/task:{worker}"), || {
+                let (images, labels) = if fed { digits(&g) } else { random_digits(&g) };
+                let loss = network.logits(&images).softmax_cross_entropy(&labels).mean();
+                towers.push(adam.compute_gradients(&loss, &network.variables()));
+                (images, labels)
+            });
+            if fed {
+                let (some_images, some_labels) = batch(worker)?;
+                feeds = feeds.with(images, some_images).with(labels, some_labels);
+            }
+        }
+        let train = g.device(PS, || adam.apply_gradients(&average_gradients(&towers), None));
+        let session = bench.session(&g)?;
+        let rate = 1.0 / bench.median(|| session.run_with(&train, feeds.clone()))?;
+        let input = if fed { "fed by the client" } else { "input made on the workers" };
+        print(&format!("in-graph, {} towers, {input}", towers.len()), rate, "steps/s");
+    }
+    Ok(())
+}
+
+/// The parameters of a network with one hidden layer.
+struct Network {
+    hidden_w: Variable,
+    hidden_b: Variable,
+    out_w: Variable,
+    out_b: Variable,
+}
+
+impl Network {
+    fn new(g: &Graph) -> Network {
+        use initializers::{truncated_normal, zeros};
+        Network {
+            hidden_w: g.variable("hid_w", truncated_normal(0.0, 1.0 / 28.0, [784, 100])),
+            hidden_b: g.variable("hid_b", zeros([100])),
+            out_w: g.variable("sm_w", truncated_normal(0.0, 0.1, [100, 10])),
+            out_b: g.variable("sm_b", zeros([10])),
+        }
+    }
+
+    fn variables(&self) -> [Variable; 4] {
+        [&self.hidden_w, &self.hidden_b, &self.out_w, &self.out_b].map(Variable::clone)
+    }
+
+    fn logits(&self, images: &Output) -> Output {
+        let hidden = images.matmul(&self.hidden_w).bias_add(&self.hidden_b).relu();
+        hidden.matmul(&self.out_w).bias_add(&self.out_b)
+    }
+
+    /// The loss as the guide's program computes it.
+    fn guide_loss(&self, images: &Output, labels: &Output) -> Output {
+        -(labels * self.logits(images).softmax().clip_by_value(1e-10, 1.0).log()).sum()
+    }
+}
+
+/// Where images and labels are fed.
+fn digits(g: &Graph) -> (Output, Output) {
+    (g.placeholder::<f32>([None, Some(784)]), g.placeholder::<f32>([None, Some(10)]))
+}
+
+fn random_digits(g: &Graph) -> (Output, Output) {
+    let labels = g.random_uniform([BATCH], 0.0, 10.0).cast::<i32>().one_hot::<f32>(10);
+    (g.random_uniform([BATCH, 784], 0.0, 1.0), labels)
+}
+
+/// Something to feed: what the values are does not change the time.
+fn batch(seed: u32) -> Result<(Tensor, Tensor)> {
+    let shade = |i: usize| ((i * 7919 + seed as usize * 31) % 255) as f32 / 255.0;
+    let label = |i: usize| if i % 10 == (i / 10 * 7 + seed as usize) % 10 { 1.0f32 } else { 0.0 };
+    let images = Tensor::from_vec([BATCH, 784], (0..BATCH * 784).map(shade).collect())?;
+    Ok((images, Tensor::from_vec([BATCH, 10], (0..BATCH * 10).map(label).collect())?))
+}

@@ -1,0 +1,58 @@
+"""All workloads: what is measured on which cluster, by whom, how often, and how long that may take."""
+
+import dataclasses
+
+import growth
+import report
+import workloads
+
+THEIRS, OURS, RUST = report.KINDS
+
+
+@dataclasses.dataclass
+class Workload:
+    """`run` is a function of a cluster, or None if the Rust client does it on all kinds of servers."""
+
+    name: str
+    run: object
+    jobs: dict
+    kinds: tuple = report.KINDS
+    absent_for_rust: tuple = ()  # jobs that the Rust client brings itself
+    once: bool = False
+    seconds: int = 90
+    gigabytes: float = 3
+
+    def rounds(self, wanted):
+        return 1 if self.once else wanted
+
+
+def workload(run, jobs, **more):
+    return Workload(run.__name__, run, jobs, **more)
+
+
+PYTHON = (THEIRS, OURS)
+NONE, ONE_AND_ONE, ONE_AND_TWO = {}, {"ps": 1, "worker": 1}, {"ps": 1, "worker": 2}
+KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
+
+ALL = [
+    workload(workloads.null_step, ONE_AND_ONE),
+    workload(workloads.step_over_two_tasks, ONE_AND_ONE),
+    workload(workloads.training, ONE_AND_TWO),
+    workload(workloads.training_sync, ONE_AND_TWO),
+    workload(workloads.one_process, ONE_AND_ONE, absent_for_rust=("worker",)),
+    workload(workloads.towers, {"ps": 1, "worker": 4}),
+    *[workload(workloads.dense(size), ONE_AND_ONE) for size in (4 * KB, MB, 16 * MB, 64 * MB, 256 * MB)],
+    workload(workloads.dense(GB), ONE_AND_ONE, once=True, seconds=180, gigabytes=16),
+    workload(workloads.many_small, ONE_AND_ONE),
+    workload(workloads.embedding, ONE_AND_ONE),
+    workload(workloads.checkpoint, ONE_AND_ONE, kinds=PYTHON),
+    workload(workloads.kernel, NONE, kinds=(THEIRS, RUST)),
+    workload(growth.startup, NONE, kinds=PYTHON),
+    workload(growth.scale, NONE, kinds=PYTHON, once=True, seconds=300, gigabytes=10),
+    *[workload(growth.lookup(size), ONE_AND_ONE, kinds=PYTHON) for size in (64 * MB, 256 * MB, GB)],
+    *[
+        workload(growth.lookup(count * GB), ONE_AND_ONE, kinds=PYTHON, once=True, seconds=180, gigabytes=1.3 * count + 2)
+        for count in (4, 8)
+    ],
+    Workload("connections", None, {"worker": 1}, kinds=PYTHON, once=True, seconds=150),
+]
