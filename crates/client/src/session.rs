@@ -7,7 +7,7 @@ use framework::graph::export;
 use parking_lot::Mutex;
 use rpc::{RemoteMaster, RemoteOptions};
 use runtime::block_on;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tensor::{Result, deadline_exceeded, invalid};
 
@@ -38,6 +38,16 @@ struct Open {
     handle: String,
     sent: Mutex<Sent>,
     options: SessionOptions,
+}
+
+/// A handle on a session that does not keep it open.
+pub(crate) struct WeakSession(Weak<Open>);
+
+impl WeakSession {
+    /// The session, if somebody else still has it.
+    pub(crate) fn upgrade(&self) -> Option<Session> {
+        self.0.upgrade().map(|open| Session { open })
+    }
 }
 
 /// What the master knows of the graph.
@@ -181,6 +191,11 @@ impl Session {
     /// The graph that it runs parts of.
     pub fn graph(&self) -> &Graph {
         &self.open.graph
+    }
+
+    /// A handle that does not keep it open.
+    pub(crate) fn downgrade(&self) -> WeakSession {
+        WeakSession(Arc::downgrade(&self.open))
     }
 
     /// The devices this session can use.

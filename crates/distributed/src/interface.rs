@@ -119,6 +119,10 @@ pub trait WorkerInterface: Send + Sync {
     fn heard(&self, session: &str, connection: &Arc<Connection>) {
         let _ = (session, connection);
     }
+    /// Notes that the client of a session is gone, for a worker that cares; the session's next run tells that it is back.
+    fn lose_session(&self, _session: SessionHandle) -> Call<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
     /// Drops a session's share on this task.
     fn delete_worker_session(&self, session: SessionHandle) -> Call<'_, ()>;
     /// Compiles a graph for many steps.
@@ -146,6 +150,10 @@ pub trait WorkerInterface: Send + Sync {
 pub trait MasterInterface: Send + Sync {
     /// Opens a session on a graph. The target is what the client calls this master.
     fn create_session(&self, request: proto::CreateSessionRequest) -> Call<'_, SessionHandle>;
+    /// Notes that a session was heard of over a connection, for a master that cares when a client is gone.
+    fn heard(&self, session: &str, connection: &Arc<Connection>) {
+        let _ = (session, connection);
+    }
     /// Adds nodes to a session's graph, if it still has the version the client knows; the new version.
     fn extend_session(&self, session: SessionHandle, graph: proto::GraphDef, version: i64) -> Call<'_, i64>;
     /// Runs one step.

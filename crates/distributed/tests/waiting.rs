@@ -2,7 +2,9 @@
 
 use crate::support::{Session, assert_error, cluster, graph, strings, wait, wait_at_most};
 use distributed::{MasterInterface, RunStep};
-use std::time::Duration;
+use framework::participant::{FOLLOWS, LEADS};
+use framework::{Attr, Connection};
+use std::time::{Duration, Instant};
 use tensor::Code::{Cancelled, DeadlineExceeded, InvalidArgument, OutOfRange};
 use tensor::Tensor;
 
@@ -224,4 +226,32 @@ fn a_partial_run_whose_session_closes_takes_nothing_from_the_queue() {
     partial.close().unwrap();
     put(&other, 5).unwrap();
     assert_eq!(other.value("get"), Tensor::from(5i32));
+}
+
+#[test]
+fn a_session_whose_client_is_gone_leads_no_longer_and_one_whose_client_is_silent_does() {
+    let mut graph = graph(
+        "tokens = FIFOQueueV2 {component_types: [int64], shapes: [shape[]], shared_name: \"sync_token_q\"}
+         begin = QueueSizeV2(tokens)
+         ask = QueueSizeV2(tokens)",
+    );
+    for (question, role) in graph.node[1..].iter_mut().zip(["chief", "worker"]) {
+        question.attr.insert("_asks_to_lead".into(), Attr::String(role.to_string().into()).to_proto());
+    }
+    let cluster = cluster();
+    let [chief, other] = [(); 2].map(|()| Session::on(&cluster, graph.clone()).unwrap());
+    let answer = |session: &Session, question: &str| session.value(question).item::<i32>().unwrap();
+    let connections = [Connection::open(), Connection::open()];
+    connections.iter().for_each(|connection| cluster.master().heard(&chief.handle, connection));
+    assert_eq!([answer(&chief, "begin"), answer(&other, "ask")], [LEADS, FOLLOWS]);
+    connections[0].close(Instant::now());
+    assert_eq!(answer(&other, "ask"), FOLLOWS, "it has another connection");
+    connections[1].close(Instant::now());
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while answer(&other, "ask") != LEADS {
+        assert!(Instant::now() < deadline, "the worker never hears that the client is gone");
+        std::thread::yield_now();
+    }
+    cluster.master().heard(&chief.handle, &Connection::open());
+    assert_eq!(answer(&chief, "begin"), FOLLOWS, "it is back, and another one leads");
 }

@@ -10,11 +10,27 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tensor::{Error, Result, invalid};
 
 /// The attribute by which a node chooses a [`LostWorker`] policy; nodes without it get the server's.
 pub const ON_LOST_WORKER: &str = "_on_lost_worker";
+
+/// The attribute by which a node that looks how many tokens there are asks something else: whether its session is to lead
+/// the steps, which is to take the gradients, apply them and hand out the tokens. Its value is [`AS_CHIEF`] or
+/// [`AS_WORKER`]. The answer is [`LEADS`] or [`FOLLOWS`]; whoever knows nothing of this answers with a size.
+pub const ASKS_TO_LEAD: &str = "_asks_to_lead";
+/// Asks as the one that leads unless another does already.
+pub const AS_CHIEF: &str = "chief";
+/// Asks as one that leads when who did is lost.
+pub const AS_WORKER: &str = "worker";
+/// Who asked is to lead.
+pub const LEADS: i32 = -1;
+/// Another one leads.
+pub const FOLLOWS: i32 = -2;
+
+/// How long somebody who was lost is worth waiting for.
+pub const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
 
 /// What synchronous training does when a worker is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -318,7 +334,7 @@ mod tests {
         all.watch(Arc::downgrade(&count) as Weak<dyn Watcher>);
         let told = || count.0.load(Ordering::SeqCst);
         let start = Instant::now();
-        let later = start + std::time::Duration::from_secs(1);
+        let later = start + Duration::from_secs(1);
         let (one, two) = (all.admit("one", start), all.admit("two", start));
 
         one.give_up();

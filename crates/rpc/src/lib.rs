@@ -15,6 +15,7 @@ mod freed;
 pub mod grpc;
 pub mod holder;
 mod lend;
+pub mod lost;
 pub mod master_service;
 pub mod network;
 pub mod pieces;

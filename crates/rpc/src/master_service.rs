@@ -6,7 +6,7 @@ use crate::server::{Call, Service, unknown_method};
 use crate::{fields, freed};
 use bytes::Bytes;
 use distributed::interface::{MasterInterface, RunStep, RunStepReply};
-use framework::BoxFuture;
+use framework::{BoxFuture, Connection};
 use prost::Message;
 use std::sync::Arc;
 use tensor::{Error, Result, Tensor, internal};
@@ -26,12 +26,12 @@ impl MasterService {
     async fn answer(&self, call: Call) -> Result<Vec<Bytes>> {
         let (method, message) = (call.method.as_str(), call.message);
         match method {
-            "CreateSession" => self.create_session(message).await,
-            "ExtendSession" => self.extend_session(message).await,
-            "RunStep" => self.run_step(message).await,
+            "CreateSession" => self.create_session(message, &call.connection).await,
+            "ExtendSession" => self.extend_session(message, &call.connection).await,
+            "RunStep" => self.run_step(message, &call.connection).await,
             "PartialRunSetup" => self.partial_run_setup(message).await,
             "MakeCallable" => self.make_callable(message).await,
-            "RunCallable" => self.run_callable(message).await,
+            "RunCallable" => self.run_callable(message, &call.connection).await,
             "ReleaseCallable" => self.release_callable(message).await,
             "CloseSession" => self.close_session(message).await,
             "ListDevices" => self.list_devices(message).await,
@@ -40,22 +40,25 @@ impl MasterService {
         }
     }
 
-    async fn create_session(&self, message: Pieces) -> Result<Vec<Bytes>> {
+    async fn create_session(&self, message: Pieces, connection: &Arc<Connection>) -> Result<Vec<Bytes>> {
         let request: proto::CreateSessionRequest = message.decode("a CreateSession request")?;
         let session_handle = self.master.create_session(request).await?;
+        self.master.heard(&session_handle, connection);
         finish(&proto::CreateSessionResponse { session_handle, ..Default::default() }, "CreateSession")
     }
 
-    async fn extend_session(&self, message: Pieces) -> Result<Vec<Bytes>> {
+    async fn extend_session(&self, message: Pieces, connection: &Arc<Connection>) -> Result<Vec<Bytes>> {
         let request: proto::ExtendSessionRequest = message.decode("an ExtendSession request")?;
+        self.master.heard(&request.session_handle, connection);
         let graph = request.graph_def.unwrap_or_default();
         let extended = self.master.extend_session(request.session_handle, graph, request.current_graph_version);
         finish(&proto::ExtendSessionResponse { new_graph_version: extended.await? }, "ExtendSession")
     }
 
-    async fn run_step(&self, message: Pieces) -> Result<Vec<Bytes>> {
+    async fn run_step(&self, message: Pieces, connection: &Arc<Connection>) -> Result<Vec<Bytes>> {
         const FEED: u32 = 2;
         let (request, feeds) = fields::split::<proto::RunStepRequest>(message, FEED, "a RunStep request")?;
+        self.master.heard(&request.session_handle, connection);
         let in_body = request.store_errors_in_response_body;
         match self.run_split_step(request, feeds).await {
             Err(error) if in_body => finish(
@@ -105,10 +108,11 @@ impl MasterService {
         finish(&proto::MakeCallableResponse { handle: made.await? }, "MakeCallable")
     }
 
-    async fn run_callable(&self, message: Pieces) -> Result<Vec<Bytes>> {
+    async fn run_callable(&self, message: Pieces, connection: &Arc<Connection>) -> Result<Vec<Bytes>> {
         const FEED: u32 = 3;
         const FETCH: u32 = 1;
         let (request, feeds) = fields::split::<proto::RunCallableRequest>(message, FEED, "a RunCallable request")?;
+        self.master.heard(&request.session_handle, connection);
         self.requests.track(request.request_id, "RunCallable (Master)")?;
         let feeds = feeds.into_iter().map(fields::tensor).collect::<Result<_>>()?;
         let reply = self.master.run_callable(request.session_handle, request.handle, feeds).await?;

@@ -5,6 +5,7 @@ use crate::fields::{self, Start};
 use crate::forget::{self, EndedSteps};
 use crate::grpc::message::{Broken, Incoming, prefix};
 use crate::lend::Loans;
+use crate::lost;
 use crate::pieces::{PREFIX, Pieces, Writer};
 use crate::server::SHORT_MAX;
 use crate::small::{Answer, SmallValues};
@@ -195,6 +196,13 @@ impl WorkerInterface for RemoteWorker {
         Box::pin(async move {
             let path = "/tensorflow.WorkerService/CreateWorkerSession";
             self.ask::<proto::CreateWorkerSessionResponse>(path, request, None).await.map(drop)
+        })
+    }
+
+    fn lose_session(&self, session: SessionHandle) -> Call<'_, ()> {
+        Box::pin(async move {
+            // Another kind of task does not care who takes part.
+            if self.channel.is_of_our_kind() { lost::tell(&self.channel, session).await } else { Ok(()) }
         })
     }
 

@@ -14,6 +14,7 @@ use crate::socket::Socket;
 use crate::{freed, holder, runtime};
 use bytes::Bytes;
 use distributed::brief;
+use framework::participant::GIVEN_UP_AFTER;
 use framework::{BoxFuture, Connection};
 use h2::server::SendResponse;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
@@ -58,8 +59,6 @@ const LATE_GRACE: Duration = Duration::from_millis(50);
 
 /// How long a caller whose connections are closed may take to open another before it counts as lost.
 const LOST_AFTER: Duration = Duration::from_secs(1);
-/// How long a lost caller is worth waiting for.
-const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
 
 /// Answers the calls of one gRPC service.
 pub trait Service: Send + Sync + 'static {

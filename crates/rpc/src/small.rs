@@ -8,6 +8,7 @@ use crate::channel::{Channel, Lane, Outgoing};
 use crate::fields;
 use crate::forget::{ForgetRequest, ForgetResponse};
 use crate::lend;
+use crate::lost::{LoseSessionRequest, LoseSessionResponse};
 use crate::master_service::finish;
 use crate::pieces::{Pieces, Writer};
 use crate::runtime;
@@ -52,7 +53,7 @@ struct RecvResponse {
     large: Vec<u32>,
 }
 
-/// Answers the calls between tasks of our own kind that make steps short.
+/// Answers the calls that only tasks of our own kind know: those that make steps short, and the news of a lost client.
 pub struct TensorService {
     worker: Arc<dyn WorkerInterface>,
 }
@@ -88,6 +89,12 @@ impl TensorService {
         }
         finish(&ForgetResponse {}, "Forget")
     }
+
+    async fn lose_session(&self, message: Pieces) -> Result<Vec<Bytes>> {
+        let request: LoseSessionRequest = message.decode("a LoseSession request")?;
+        self.worker.lose_session(request.session_handle).await?;
+        finish(&LoseSessionResponse {}, "LoseSession")
+    }
 }
 
 impl Service for TensorService {
@@ -106,6 +113,7 @@ impl Service for TensorService {
                 "Forget" => self.forget(call.message).await,
                 "Lend" => lend::lend(&*self.worker, call.message, &call.kept).await,
                 "Probe" => lend::probe(&call.kept),
+                "LoseSession" => self.lose_session(call.message).await,
                 _ => Err(unknown_method()),
             }
         })

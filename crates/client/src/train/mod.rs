@@ -7,6 +7,7 @@ mod coordinator;
 mod device_setter;
 pub mod hooks;
 mod input;
+mod leading;
 mod meta_graph;
 mod monitored_session;
 mod queue_runner;

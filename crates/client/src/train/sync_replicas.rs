@@ -5,9 +5,12 @@
 //! puts a token for each worker into a queue; a worker takes one before it begins its next step, and learns from it which
 //! step that is.
 //!
+//! When that chief is lost another worker does the same in its place: `leading.rs` tells which.
+//!
 //! Nodes are named and placed as TensorFlow's `SyncReplicasOptimizer` does, so that Rust and Python workers train one
 //! model together.
 
+use super::leading::{Lead, Succession};
 use super::{Coordinator, Hook, QueueRunner, report_uninitialized_variables};
 use crate::graph::group;
 use crate::variable::VariableOptions;
@@ -69,6 +72,7 @@ struct Applied {
     chief_init: Operation,
     /// Names the variables that have no value yet.
     missing: Output,
+    lost_worker: LostWorker,
 }
 
 /// How many gradients make a step, and how many workers compute them.
@@ -126,7 +130,7 @@ impl SyncReplicas {
 
     /// What a training session needs to run the steps; made after [`minimize`](Optimizer::minimize).
     pub fn hook(&self, is_chief: bool) -> SyncReplicasHook {
-        SyncReplicasHook { applied: self.applied(), is_chief, num_tokens: None, init_tokens: None }
+        SyncReplicasHook { applied: self.applied(), is_chief, num_tokens: None, lead: None, succession: None }
     }
 
     /// The thread of the chief that applies gradients and hands out tokens.
@@ -264,6 +268,7 @@ impl SyncReplicas {
             local_step_init: operation(local_step_init),
             chief_init: operation(chief_init),
             missing,
+            lost_worker: self.lost_worker,
         };
         *self.applied.lock() = Some(Arc::new(applied));
         Ok(train)
@@ -409,13 +414,32 @@ impl Applied {
         if count < needed {
             return Err(invalid!("Too few tokens to finish the first step: {count} (given) vs {needed} (needed)"));
         }
-        let graph = &self.graph;
-        let s = graph.scope();
         if count == 0 {
-            return Ok(graph.operation([], |s, []| s.node("NoOp").name("no_init_tokens").build()));
+            return Ok(self.graph.operation([], |s, []| s.node("NoOp").name("no_init_tokens").build()));
         }
+        self.beside_step(|| put_tokens(&self.graph, &self.tokens, &self.step, count, None))
+    }
+
+    /// What a worker does that leads, having put these tokens into the queue.
+    fn lead(&self, tokens: Operation) -> Lead {
+        Lead { init: self.chief_init.clone(), tokens, runner: self.runner.clone() }
+    }
+
+    /// What a worker does that leads because who did was lost: everybody who waits gets a token.
+    #[track_caller]
+    fn succession(&self) -> Result<Succession> {
+        let Counts { aggregate, total } = self.counts;
+        self.beside_step(|| {
+            let tokens = put_tokens(&self.graph, &self.tokens, &self.step, aggregate.max(total), None)?;
+            Ok(Succession::new(&self.graph, &self.tokens, &self.step, self.lead(tokens)))
+        })
+    }
+
+    /// Builds nodes on the device of the global step, where the queue of tokens is.
+    fn beside_step<R>(&self, build: impl FnOnce() -> Result<R>) -> Result<R> {
+        let s = self.graph.scope();
         let device: DeviceSpec = self.step.place().device().parse()?;
-        s.with_absolute_name("", || s.with_device(device, || put_tokens(graph, &self.tokens, &self.step, count, None)))
+        s.with_absolute_name("", || s.with_device(device, build))
     }
 }
 
@@ -472,7 +496,10 @@ pub struct SyncReplicasHook {
     applied: Result<Arc<Applied>>,
     is_chief: bool,
     num_tokens: Option<u32>,
-    init_tokens: Option<Operation>,
+    /// What the chief does from the beginning.
+    lead: Option<Lead>,
+    /// What all do when who leads is lost, if they are to go on then.
+    succession: Option<Succession>,
 }
 
 impl SyncReplicasHook {
@@ -490,7 +517,10 @@ impl Hook for SyncReplicasHook {
             return Err(invalid!("the step of SyncReplicas belongs to another graph than the session"));
         }
         if self.is_chief {
-            self.init_tokens = Some(applied.init_tokens(self.num_tokens)?);
+            self.lead = Some(applied.lead(applied.init_tokens(self.num_tokens)?));
+        }
+        if applied.lost_worker == LostWorker::Shrink {
+            self.succession = Some(applied.succession()?);
         }
         Ok(())
     }
@@ -501,13 +531,14 @@ impl Hook for SyncReplicasHook {
         if !missing.as_strings()?.is_empty() {
             return Err(failed_precondition!("SyncReplicas cannot start: {missing} have no value yet"));
         }
-        if !self.is_chief {
-            return session.run(&applied.local_step_init);
+        if self.is_chief {
+            let lead = self.lead.as_ref();
+            let lead = lead.ok_or_else(|| failed_precondition!("SyncReplicasHook was not begun before its session"))?;
+            if self.succession.as_ref().map_or(Ok(true), |succession| succession.chief_leads(session))? {
+                return lead.start(session, coordinator);
+            }
         }
-        let tokens = self.init_tokens.as_ref();
-        let tokens = tokens.ok_or_else(|| failed_precondition!("SyncReplicasHook was not begun before its session"))?;
-        session.run(&applied.chief_init)?;
-        session.run(tokens)?;
-        applied.runner.start(session, coordinator)
+        session.run(&applied.local_step_init)?;
+        self.succession.as_ref().map_or(Ok(()), |succession| succession.stand_by(session, coordinator))
     }
 }

@@ -37,9 +37,10 @@ impl Program {
         Program { name: name.into(), child, lines, seen: Vec::new() }
     }
 
-    /// Ends it at once, wherever it is.
+    /// Ends it at once, wherever it is; its ports are free then.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     /// Takes the lines of this time, and those it has said before.

@@ -2,6 +2,7 @@
 
 mod callable;
 mod client_graph;
+mod clients;
 mod closing;
 mod members;
 mod session;
@@ -10,14 +11,13 @@ mod step;
 use crate::cluster::Peers;
 use crate::interface::{Call, DeviceList, MasterInterface, RunStep, RunStepReply, SessionHandle, WorkerInterface};
 use crate::worker::Worker;
+use clients::Sessions;
 use framework::interpret::Interpreter;
-use framework::{DeviceSpec, Env, Registry};
+use framework::{Connection, DeviceSpec, Env, Registry};
 use futures_util::future::join_all;
 use members::Members;
-use parking_lot::Mutex;
 use runtime::Timer;
 use session::MasterSession;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tensor::{Result, Tensor, aborted, invalid};
@@ -28,7 +28,7 @@ pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(60);
 /// One task's master.
 pub struct Master {
     shared: Arc<Shared>,
-    sessions: Mutex<HashMap<SessionHandle, Arc<MasterSession>>>,
+    sessions: Arc<Sessions>,
 }
 
 /// What all sessions of a master use.
@@ -51,16 +51,16 @@ impl Master {
         let interpreter = Interpreter::new(worker.devices()[0].clone(), env.clone());
         let peers = worker.peers().clone();
         let shared = Shared { registry, env, worker, peers, interpreter, timer: Timer::default(), patience };
-        Master { shared: Arc::new(shared), sessions: Mutex::default() }
+        Master { shared: Arc::new(shared), sessions: Sessions::new() }
     }
 
     /// The sessions that are open, each with the number of plans made for it.
     pub fn sessions(&self) -> Vec<(SessionHandle, u32)> {
-        self.sessions.lock().iter().map(|(handle, session)| (handle.clone(), session.num_plans())).collect()
+        self.sessions.by_handle.lock().iter().map(|(handle, session)| (handle.clone(), session.num_plans())).collect()
     }
 
     fn session(&self, handle: &str) -> Result<Arc<MasterSession>> {
-        self.sessions.lock().get(handle).cloned().ok_or_else(|| aborted!("Session {handle} is not found."))
+        self.sessions.by_handle.lock().get(handle).cloned().ok_or_else(|| aborted!("Session {handle} is not found."))
     }
 
     /// All devices of the cluster: the own ones, and the others'.
@@ -87,10 +87,17 @@ impl MasterInterface for Master {
     fn create_session(&self, request: proto::CreateSessionRequest) -> Call<'_, SessionHandle> {
         Box::pin(async move {
             let handle = format!("{:016x}", self.shared.env.random_u64());
-            let session = MasterSession::open(handle.clone(), self.shared.clone(), request).await?;
-            self.sessions.lock().insert(handle.clone(), Arc::new(session));
+            let client = self.sessions.new_client(self.shared.env.now());
+            let session = MasterSession::open(handle.clone(), self.shared.clone(), client, request).await?;
+            self.sessions.by_handle.lock().insert(handle.clone(), Arc::new(session));
             Ok(handle)
         })
+    }
+
+    fn heard(&self, session: &str, connection: &Arc<Connection>) {
+        if let Ok(session) = self.session(session) {
+            session.client.heard_over(connection);
+        }
     }
 
     fn extend_session(&self, session: SessionHandle, graph: proto::GraphDef, version: i64) -> Call<'_, i64> {
@@ -128,7 +135,7 @@ impl MasterInterface for Master {
 
     fn close_session(&self, session: SessionHandle) -> Call<'_, ()> {
         Box::pin(async move {
-            let closed = self.sessions.lock().remove(&session);
+            let closed = self.sessions.by_handle.lock().remove(&session);
             let closed = closed
                 .ok_or_else(|| aborted!("Session {session} is not found. Possibly, this master has restarted."))?;
             closed.close().await;
@@ -141,7 +148,7 @@ impl MasterInterface for Master {
             if session.is_empty() {
                 return self.cluster_devices().await;
             }
-            let found = self.sessions.lock().get(&session).cloned();
+            let found = self.sessions.by_handle.lock().get(&session).cloned();
             let found = found.ok_or_else(|| invalid!("Session {session} is not found."))?;
             Ok(DeviceList { local: found.devices().await?, remote: Vec::new() })
         })
@@ -150,7 +157,7 @@ impl MasterInterface for Master {
     fn reset(&self, containers: Vec<String>, device_filters: Vec<String>) -> Call<'_, ()> {
         Box::pin(async move {
             let filters = device_filters.iter().map(|f| f.parse()).collect::<Result<_>>()?;
-            let sessions = std::mem::take(&mut *self.sessions.lock());
+            let sessions = std::mem::take(&mut *self.sessions.by_handle.lock());
             // Their steps end first, so that none of them misses what is cleared.
             sessions.values().for_each(|session| session.closing.close());
             let cleared = self.clear_containers(containers, filters).await;

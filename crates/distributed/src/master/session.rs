@@ -9,7 +9,7 @@ use crate::cluster::TaskName;
 use crate::interface::{RunStep, RunStepReply, SessionHandle};
 use crate::nearest::nearest;
 use framework::graph::import;
-use framework::{DeviceName, DeviceSpec, Graph};
+use framework::{DeviceName, DeviceSpec, Graph, Participant};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use plan::partition::EdgeNames;
@@ -18,6 +18,7 @@ use plan::{PlacedGraph, RunSignature, inline_functions, place};
 use runtime::brief;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tensor::{Error, Result, aborted, cancelled, invalid};
 
@@ -27,7 +28,11 @@ const CLOSING_MAX: Duration = Duration::from_secs(10);
 pub(super) struct MasterSession {
     pub(super) handle: SessionHandle,
     pub(super) shared: Arc<Shared>,
-    pub(super) members: Members,
+    pub(super) members: Arc<Members>,
+    /// Who opened it.
+    pub(super) client: Arc<Participant>,
+    /// Whether the tasks were told that the client is gone.
+    is_told_lost: AtomicBool,
     config: proto::ConfigProto,
     graph: Mutex<Versioned>,
     /// Plans by what they feed, fetch and target.
@@ -49,6 +54,7 @@ impl MasterSession {
     pub(super) async fn open(
         handle: SessionHandle,
         shared: Arc<Shared>,
+        client: Arc<Participant>,
         mut request: proto::CreateSessionRequest,
     ) -> Result<MasterSession> {
         let members = Members::select(&shared, &handle, &request)?;
@@ -59,7 +65,9 @@ impl MasterSession {
         let session = MasterSession {
             handle,
             shared,
-            members,
+            members: Arc::new(members),
+            client,
+            is_told_lost: AtomicBool::new(false),
             config,
             graph: Mutex::default(),
             plans: Mutex::default(),
@@ -180,6 +188,28 @@ impl MasterSession {
     /// All devices the session may use.
     pub(super) async fn devices(&self) -> Result<Vec<proto::DeviceAttributes>> {
         self.members.all_devices(&self.shared).await
+    }
+
+    /// Whether the client has gone since this was last asked.
+    pub(super) fn lost_its_client(&self) -> bool {
+        let is_lost = self.client.presence().is_lost();
+        !self.is_told_lost.swap(is_lost, Ordering::AcqRel) && is_lost
+    }
+
+    /// Tells the tasks that the client is gone: what others wait for, it may never give. Its next run, should there be
+    /// one, tells them that it is back. Returns at once.
+    pub(super) fn tell_of_loss(&self) {
+        let (handle, members) = (self.handle.clone(), self.members.clone());
+        self.shared.peers.network().spawn(Box::pin(async move {
+            join_all(members.met().into_iter().map(|task| {
+                let (handle, members) = (handle.clone(), &members);
+                async move {
+                    let told = members.worker(&task)?.lose_session(handle).await;
+                    told.inspect_err(|e| tracing::warn!(%task, "telling that a client is gone: {e}"))
+                }
+            }))
+            .await;
+        }));
     }
 
     /// Running steps end, later ones are refused, and the tasks drop their share. One that does not answer has nothing

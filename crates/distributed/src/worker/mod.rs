@@ -13,6 +13,7 @@ use crate::interface::{
     Call, Found, GraphHandle, RegisterGraph, RunGraph, RunGraphReply, SessionHandle, WorkerInterface,
 };
 use framework::graph::import;
+use framework::participant::GIVEN_UP_AFTER;
 use framework::{
     Connection, Delivery, Device, Env, Graph, LostWorker, Participant, Participants, Registry, RendezvousKey,
 };
@@ -22,7 +23,7 @@ use runtime::{StepTable, Timer};
 use session::WorkerSession;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tensor::{Result, aborted, failed_precondition, invalid};
 
 pub use status::{RunningStep, WorkerStatus};
@@ -185,14 +186,19 @@ impl Worker {
         let now = self.env.now();
         participant.leave(now);
         if participant.is_counted_on() {
-            let (timer, participant) = (self.timer.clone(), Arc::downgrade(participant));
-            self.peers.network().spawn(Box::pin(async move {
-                let _ = timer.at_most(std::future::pending::<()>(), Some(now + REOPENED_MAX)).await;
-                if let Some(participant) = participant.upgrade() {
-                    participant.give_up();
-                }
-            }));
+            self.give_up_at(participant, now + REOPENED_MAX);
         }
+    }
+
+    /// Nobody needs to wait any longer then for one who is gone.
+    fn give_up_at(&self, participant: &Arc<Participant>, time: Instant) {
+        let (timer, participant) = (self.timer.clone(), Arc::downgrade(participant));
+        self.peers.network().spawn(Box::pin(async move {
+            let _ = timer.at_most(std::future::pending::<()>(), Some(time)).await;
+            if let Some(participant) = participant.upgrade() {
+                participant.give_up();
+            }
+        }));
     }
 
     /// Whether a key's value is ours to send: the device must be one of ours, and not one of a former self.
@@ -249,6 +255,16 @@ impl WorkerInterface for Worker {
         if let Ok(session) = self.session(session) {
             session.participant.heard_over(connection);
         }
+    }
+
+    fn lose_session(&self, session: SessionHandle) -> Call<'_, ()> {
+        Box::pin(async move {
+            let now = self.env.now();
+            let participant = &self.session(&session)?.participant;
+            participant.lose(now);
+            self.give_up_at(participant, now + GIVEN_UP_AFTER);
+            Ok(())
+        })
     }
 
     fn delete_worker_session(&self, session: SessionHandle) -> Call<'_, ()> {

@@ -109,9 +109,13 @@ impl Members {
             return None;
         }
         let waiting = waiting?;
-        let strangers = self.lost_strangers();
-        let mut lost = self.list.iter().filter(|m| m.presence().is_lost()).chain(&strangers);
-        lost.find(|m| waiting.has_seen_leave(m)).map(|m| lost_error(m))
+        self.lost().iter().find(|m| waiting.has_seen_leave(m)).map(|m| lost_error(m))
+    }
+
+    /// Those who were lost, before they contributed or later.
+    pub fn lost(&self) -> Vec<Arc<Participant>> {
+        let members = self.list.iter().filter(|m| m.presence().is_lost()).cloned();
+        members.chain(self.lost_strangers()).collect()
     }
 
     /// Those of a member's job who were lost before they contributed.

@@ -5,7 +5,7 @@
 //! also minds who takes part (`tokens.rs`). This file knows no kernels; `queue_ops.rs` has them.
 
 use super::rows;
-use super::tokens::Tokens;
+use super::tokens::{Lead, Tokens};
 use super::wait::{Decider, Slot, Waiting, Wakers};
 use framework::Resource;
 use framework::participant::{LostWorker, Participant, Watcher};
@@ -206,14 +206,30 @@ impl Queue {
         self.state.lock().tokens.as_ref().is_some_and(Tokens::are_watched)
     }
 
-    /// Who adds these elements, for a queue that minds: one that was closed when training stopped is opened when it
-    /// begins again.
-    pub fn made_by(self: &Arc<Queue>, maker: Option<&Arc<Participant>>, elements: &VecDeque<Element>) {
+    /// Whether somebody may close it: of a queue that minds, only who fills it.
+    pub fn may_be_closed_by(&self, somebody: Option<&Arc<Participant>>) -> bool {
+        let state = self.state.lock();
+        let (Some(tokens), Some(somebody)) = (&state.tokens, somebody) else { return true };
+        !tokens.are_watched() || !tokens.are_made() || somebody.name().is_empty() || tokens.has_made(somebody)
+    }
+
+    /// Whether somebody who asks is to fill it; `None` for a queue that leaves that to those who do. One that was closed
+    /// when training stopped is opened when another one begins to.
+    pub fn is_led_by(self: &Arc<Queue>, asker: Option<&Arc<Participant>>, is_chief: bool) -> Option<bool> {
         let state = &mut *self.state.lock();
-        if let (Some(maker), Some(tokens)) = (maker, &mut state.tokens) {
-            let begins_anew = tokens.made(maker, elements, || Arc::downgrade(self) as Weak<dyn Watcher>);
-            state.is_closed &= !(begins_anew && tokens.are_watched());
-        }
+        let lead = state.tokens.as_mut()?.lead(asker?, is_chief, || Arc::downgrade(self) as Weak<dyn Watcher>)?;
+        state.is_closed &= lead != Lead::Anew;
+        Some(lead != Lead::Follow)
+    }
+
+    /// Who adds these elements, for a queue that minds: one that was closed when training stopped is opened when it
+    /// begins again. An error if others are to be left to another one.
+    pub fn made_by(self: &Arc<Queue>, maker: Option<&Arc<Participant>>, elements: &VecDeque<Element>) -> Result<()> {
+        let state = &mut *self.state.lock();
+        let (Some(maker), Some(tokens)) = (maker, &mut state.tokens) else { return Ok(()) };
+        let begins_anew = tokens.made(maker, elements, || Arc::downgrade(self) as Weak<dyn Watcher>);
+        state.is_closed &= !(begins_anew && tokens.are_watched());
+        tokens.relief(maker).map_or(Ok(()), Err)
     }
 
     /// Who is about to take elements, for a queue that minds.

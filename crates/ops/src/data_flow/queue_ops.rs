@@ -9,6 +9,7 @@ use super::queue::{Amount, Element, Order, Queue, QueueSpec, list};
 use super::tokens::{STOP_QUEUE, TOKEN_QUEUE};
 use framework::kernel::{AsyncContext, AsyncKernel, BoxFuture, Outputs, async_kernel, function, kernel};
 use framework::op::KernelFn;
+use framework::participant::{AS_CHIEF, AS_WORKER, ASKS_TO_LEAD, FOLLOWS, LEADS};
 use framework::{
     InferenceContext, Kernel, KernelBuild, KernelContext, LostWorker, Op, Output, Scope, StepContext, Value, shapes,
 };
@@ -38,7 +39,7 @@ pub fn ops() -> Vec<Op> {
             |op| op.attr("cancel_pending_enqueues: bool = false").shape(shapes::no_outputs),
             async_kernel(|b| Ok(Close { cancels: b.attr("cancel_pending_enqueues")? })),
         ),
-        uses("QueueSize", |op| op.output("size: int32").shape(shapes::scalar), function(size)),
+        uses("QueueSize", |op| op.output("size: int32").shape(shapes::scalar), kernel(Size::new)),
         uses("QueueIsClosed", |op| op.output("is_closed: bool").shape(shapes::scalar), function(is_closed)),
     ];
     declarations.into_iter().chain(uses).flatten().collect()
@@ -210,8 +211,9 @@ impl AsyncKernel for Enqueue {
         let prepared = resolve::<Queue>(ctx.resources(), &inputs[0]).and_then(|q| Ok((self.elements(&q, &inputs)?, q)));
         match prepared {
             Ok((elements, queue)) => {
-                queue.made_by(ctx.step().participant.as_ref(), &elements);
-                queue.try_enqueue(elements)
+                // Who is relieved learns it with the last elements, which are needed.
+                let relieved = queue.made_by(ctx.step().participant.as_ref(), &elements);
+                queue.try_enqueue(elements).map(|added| added.and(relieved))
             }
             Err(e) => Some(Err(e)),
         }
@@ -309,6 +311,9 @@ impl AsyncKernel for Close {
         let cancels = self.cancels;
         Box::pin(async move {
             let queue = queue?;
+            if !queue.may_be_closed_by(ctx.step.participant.as_ref()) {
+                return Ok(Outputs::new());
+            }
             let is_chiefs = queue.name() == STOP_QUEUE && servers_policy(&ctx.step) != LostWorker::Wait;
             if is_chiefs || queue.is_closed_at_the_end() {
                 stop(&ctx.step);
@@ -330,9 +335,36 @@ fn stop(step: &StepContext) {
     }
 }
 
-fn size(ctx: &mut KernelContext<'_>) -> Result<()> {
-    let queue = resolve::<Queue>(ctx.resources(), ctx.input_value(0))?;
-    ctx.set_output(0, Tensor::scalar(queue.len() as i32))
+/// How many elements wait; of a token queue, to those who ask for it, whether their session is to fill it.
+struct Size {
+    asks_as_chief: Option<bool>,
+}
+
+impl Size {
+    fn new(b: &KernelBuild<'_>) -> Result<Size> {
+        if !b.node.attrs.contains_key(ASKS_TO_LEAD) {
+            return Ok(Size { asks_as_chief: None });
+        }
+        match b.attr::<String>(ASKS_TO_LEAD)?.as_str() {
+            AS_CHIEF => Ok(Size { asks_as_chief: Some(true) }),
+            AS_WORKER => Ok(Size { asks_as_chief: Some(false) }),
+            other => Err(invalid!("{ASKS_TO_LEAD} is '{other}', wanted {AS_CHIEF} or {AS_WORKER}")),
+        }
+    }
+}
+
+impl Kernel for Size {
+    fn compute(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+        let queue = resolve::<Queue>(ctx.resources(), ctx.input_value(0))?;
+        let asker = ctx.step().participant.as_ref();
+        let leads = self.asks_as_chief.and_then(|is_chief| queue.is_led_by(asker, is_chief));
+        let answer = match leads {
+            Some(true) => LEADS,
+            Some(false) => FOLLOWS,
+            None => queue.len() as i32,
+        };
+        ctx.set_output(0, Tensor::scalar(answer))
+    }
 }
 
 fn is_closed(ctx: &mut KernelContext<'_>) -> Result<()> {

@@ -3,13 +3,16 @@
 //! A token says at which global step its taker may work. While a taker is missing there are more tokens than can be
 //! used: old ones are dropped, and nobody takes a second share of one step, so that no gradient is computed in vain.
 //! When those who make tokens are gone for good, nobody waits for more.
+//!
+//! Workers of ours ask whether they are to make the tokens. One of them is told so at a time: the chief, and when it is
+//! lost the first who asks. TensorFlow's chief never asks: it makes them, and whoever made them before is relieved.
 
 use super::members::{Members, lost_error};
 use super::queue::Element;
 use framework::participant::{LostWorker, Participant, Presence, Watcher};
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
-use tensor::{Error, out_of_range};
+use tensor::{Error, aborted, out_of_range};
 
 /// The name under which TensorFlow's workers share the token queue.
 pub(crate) const TOKEN_QUEUE: &str = "sync_token_q";
@@ -22,6 +25,10 @@ pub(crate) struct Tokens {
     policy: LostWorker,
     takers: Members,
     makers: Vec<Arc<Participant>>,
+    /// The one among the makers that asked.
+    leader: Option<Arc<Participant>>,
+    /// Former leaders, another one having taken their place.
+    relieved: Vec<Weak<Participant>>,
     /// The newest step there were tokens for, and how many.
     newest: (i64, usize),
     shares: Vec<Share>,
@@ -34,16 +41,94 @@ struct Share {
     count: usize,
 }
 
+/// What somebody learns who asks whether it is to make the tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Lead {
+    /// It is, from now on.
+    Anew,
+    /// It is, as before.
+    Still,
+    /// Another one does.
+    Follow,
+}
+
 impl Tokens {
     /// Nobody yet.
     pub fn new(policy: LostWorker) -> Tokens {
         let takers = Members::new(policy);
-        Tokens { policy, takers, makers: Vec::new(), newest: (i64::MIN, 0), shares: Vec::new() }
+        Tokens {
+            policy,
+            takers,
+            makers: Vec::new(),
+            leader: None,
+            relieved: Vec::new(),
+            newest: (i64::MIN, 0),
+            shares: Vec::new(),
+        }
     }
 
     /// Whether it matters who comes and goes.
     pub fn are_watched(&self) -> bool {
         self.policy != LostWorker::Wait
+    }
+
+    /// Whether somebody who asks is to make the tokens; `None` if that is not decided here, or not for a session without
+    /// a name, which is not the same one in each of its graphs.
+    pub fn lead(
+        &mut self,
+        asker: &Arc<Participant>,
+        is_chief: bool,
+        owner: impl FnOnce() -> Weak<dyn Watcher>,
+    ) -> Option<Lead> {
+        if self.policy != LostWorker::Shrink || asker.name().is_empty() {
+            return None;
+        }
+        self.takers.watch(asker, owner);
+        if self.has_made(asker) {
+            return Some(Lead::Still);
+        }
+        if self.makers.iter().any(|m| m.is_here()) || !(is_chief || self.is_successor(asker)) {
+            return Some(Lead::Follow);
+        }
+        asker.count_on();
+        self.relieved.retain(|r| !std::ptr::eq(r.as_ptr(), Arc::as_ptr(asker)));
+        self.relieve(self.leader.clone());
+        self.leader = Some(asker.clone());
+        self.makers = vec![asker.clone()];
+        Some(Lead::Anew)
+    }
+
+    /// Whether nobody is to be waited for rather than let this one make the tokens: who did was lost, before the first of
+    /// them or later, or was an earlier session of the same task.
+    fn is_successor(&self, asker: &Participant) -> bool {
+        let gives_way = |m: &Arc<Participant>| {
+            m.presence().is_lost() || (m.presence() == Presence::Left && m.name() == asker.name())
+        };
+        self.makers.iter().any(gives_way) || (self.makers.is_empty() && !self.takers.lost().is_empty())
+    }
+
+    /// Whether somebody is one of those who make tokens.
+    pub fn has_made(&self, somebody: &Arc<Participant>) -> bool {
+        self.makers.iter().any(|m| Arc::ptr_eq(m, somebody))
+    }
+
+    /// Whether somebody makes tokens.
+    pub fn are_made(&self) -> bool {
+        !self.makers.is_empty()
+    }
+
+    fn relieve(&mut self, leader: Option<Arc<Participant>>) {
+        self.relieved.retain(|r| r.strong_count() > 0);
+        self.relieved.extend(leader.iter().map(Arc::downgrade));
+    }
+
+    /// Why somebody who made tokens is to make no more.
+    pub fn relief(&self, maker: &Arc<Participant>) -> Option<Error> {
+        let is_relieved = self.relieved.iter().any(|r| std::ptr::eq(r.as_ptr(), Arc::as_ptr(maker)));
+        is_relieved.then(|| {
+            let successor = self.makers.first().map_or_else(|| "another worker".into(), |m| m.to_string());
+            aborted!("{successor} leads the steps of synchronous training now, in the place of {maker}")
+        })
     }
 
     /// Somebody made these; whether all who did before are gone.
@@ -55,10 +140,12 @@ impl Tokens {
     ) -> bool {
         self.takers.watch(maker, owner);
         let begins_anew = !self.makers.is_empty() && self.makers.iter().all(|m| !m.is_here());
-        if !self.makers.iter().any(|m| Arc::ptr_eq(m, maker)) {
+        if !self.has_made(maker) && self.relief(maker).is_none() {
             maker.count_on();
-            self.makers.retain(|m| m.is_here());
+            let leader = self.leader.take();
+            self.makers.retain(|m| m.is_here() && leader.as_ref().is_none_or(|leader| !Arc::ptr_eq(m, leader)));
             self.makers.push(maker.clone());
+            self.relieve(leader);
         }
         for step in tokens.iter().filter_map(step_of) {
             let (newest, count) = &mut self.newest;
@@ -123,8 +210,14 @@ impl Tokens {
         if let Some(loss) = self.takers.loss(Some(taker)) {
             return Some(loss);
         }
+        if self.makers.is_empty() {
+            // Who was to make them may be among the lost.
+            let lost = self.takers.lost();
+            let given_up = |m: &&Arc<Participant>| m.presence() == Presence::GivenUp && taker.has_seen_leave(m);
+            return lost.iter().find(given_up).map(|m| lost_error(m));
+        }
         // A maker that went before this one came belongs to an earlier run.
-        if self.makers.is_empty() || self.makers.iter().any(|m| m.is_here() || !taker.has_seen_leave(m)) {
+        if self.makers.iter().any(|m| m.is_here() || !taker.has_seen_leave(m)) {
             return None;
         }
         if let Some(lost) = self.makers.iter().find(|m| m.presence().is_lost()) {
@@ -167,6 +260,8 @@ mod tests {
         workers: Vec<Worker>,
         to_aggregate: usize,
         global_step: i64,
+        /// The worker whose other thread applies the gradients and makes the tokens.
+        leader: usize,
         round: Option<Waiting<Gradient>>,
         /// Gradients that came too late.
         wasted: usize,
@@ -203,6 +298,7 @@ mod tests {
                 workers: Vec::new(),
                 to_aggregate,
                 global_step: 0,
+                leader: 0,
                 round: None,
                 wasted: 0,
                 words: Philox::new(seed, 0).words(),
@@ -231,13 +327,34 @@ mod tests {
             self.words.next_word() as usize % below
         }
 
-        /// One worker, or the chief's other thread, does the next thing it has to do.
+        /// One worker, or the leader's other thread, does the next thing it has to do.
         fn act(&mut self) {
             match self.draw(self.workers.len() + 1) {
                 chosen if chosen == self.workers.len() => self.aggregate(),
-                chosen if self.workers[chosen].is_running => self.train(chosen).unwrap(),
+                chosen if self.workers[chosen].is_running => {
+                    self.train(chosen).unwrap();
+                    self.stand_by(chosen);
+                }
                 _ => {}
             }
+        }
+
+        /// A worker asks now and then whether it is to lead.
+        fn stand_by(&mut self, index: usize) {
+            if index != self.leader && self.draw(5) == 0 && self.asks(index, false) == Some(true) {
+                self.lead(index);
+            }
+        }
+
+        fn asks(&self, index: usize, is_chief: bool) -> Option<bool> {
+            self.queue.is_led_by(Some(&self.workers[index].who), is_chief)
+        }
+
+        /// What a worker does first that is to lead: the step that was under way begins again.
+        fn lead(&mut self, index: usize) {
+            self.leader = index;
+            self.gradients.set_global_step(self.global_step);
+            self.make_tokens(self.to_aggregate.max(self.workers.len()));
         }
 
         fn train(&mut self, index: usize) -> Result<()> {
@@ -257,7 +374,10 @@ mod tests {
         }
 
         fn aggregate(&mut self) {
-            let chief = self.workers[0].who.clone();
+            if !self.workers[self.leader].is_running {
+                return;
+            }
+            let chief = self.workers[self.leader].who.clone();
             let (gradients, count) = (self.gradients.clone(), self.to_aggregate);
             let round = self.round.get_or_insert_with(|| Box::pin(gradients.take(count, Some(chief.clone()))));
             if let Poll::Ready(taken) = round.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -269,9 +389,9 @@ mod tests {
         }
 
         fn make_tokens(&mut self, count: usize) {
-            let chief = &self.workers[0].who;
+            let chief = &self.workers[self.leader].who;
             let tokens: VecDeque<Element> = (0..count).map(|_| smallvec![Tensor::scalar(self.global_step)]).collect();
-            self.queue.made_by(Some(chief), &tokens);
+            self.queue.made_by(Some(chief), &tokens).unwrap();
             self.queue.try_enqueue(tokens).expect("there is always room").unwrap();
         }
 
@@ -297,6 +417,9 @@ mod tests {
             let worker = &mut self.workers[index];
             (worker.waiting, worker.is_running) = (None, false);
             worker.who.lose(now);
+            if index == self.leader {
+                self.round = None;
+            }
         }
 
         fn restart(&mut self, index: usize) {
@@ -374,9 +497,93 @@ mod tests {
             training.restart(0);
             let chief = training.workers[0].who.clone();
             let tokens: VecDeque<Element> = [smallvec![Tensor::scalar(4i64)]].into();
-            training.queue.made_by(Some(&chief), &tokens);
+            training.queue.made_by(Some(&chief), &tokens).unwrap();
             assert_eq!(training.queue.try_enqueue(tokens).expect("there is room").is_err(), is_refused);
         }
+    }
+
+    #[test]
+    fn whoever_leads_is_lost_and_another_one_leads() {
+        for (workers, to_aggregate) in [(2, 2), (3, 3), (3, 2), (4, 4), (2, 4)] {
+            for seed in 0..60 {
+                let mut training = Training::new(workers, to_aggregate, LostWorker::Shrink, seed);
+                assert_eq!(training.asks(0, true), Some(true));
+                let before = training.draw(60);
+                (0..before).for_each(|_| training.act());
+                for _ in 0..5 {
+                    let lost = training.leader;
+                    training.kill(lost);
+                    training.rounds(3);
+                    assert_ne!(training.leader, lost);
+                    // One who is back finds another one in its place, the chief too.
+                    training.restart(lost);
+                    assert_eq!(training.asks(lost, lost == 0), Some(false));
+                    training.rounds(10);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_leads_at_a_time() {
+        let mut training = Training::new(3, 3, LostWorker::Shrink, 7);
+        let ask = |training: &Training| [0, 1, 2].map(|i| training.asks(i, false).unwrap());
+        training.rounds(3);
+        assert_eq!(ask(&training), [true, false, false], "who makes tokens leads, asked or not");
+        let now = training.later();
+        training.workers[0].who.lose(now);
+        training.workers[0].who.give_up();
+        assert_eq!([2, 1, 2].map(|i| training.asks(i, false).unwrap()), [true, false, true], "the first who asks");
+        training.workers[0].who.heard_over(&framework::Connection::open());
+        assert_eq!(ask(&training), [false, false, true], "the chief is back, and another one leads");
+        let now = training.later();
+        training.workers[2].who.leave(now);
+        assert_eq!([0, 1].map(|i| training.asks(i, false).unwrap()), [false; 2], "who ended was not lost");
+        training.restart(2);
+        assert_eq!(ask(&training), [false, false, true], "it went to open another session");
+        let now = training.later();
+        training.workers[2].who.leave(now);
+        assert_eq!(training.asks(0, true), Some(true), "a chief that begins leads");
+    }
+
+    #[test]
+    fn a_chief_that_is_lost_before_its_first_tokens_has_a_successor_too() {
+        let mut training = Training::new(2, 2, LostWorker::Shrink, 7);
+        training.train(1).unwrap();
+        assert_eq!(training.asks(1, false), Some(false), "the chief will come");
+        training.kill(0);
+        assert_eq!(training.asks(1, false), Some(true));
+        let all = Participants::new(LostWorker::Shrink);
+        let nobody = all.admit("", training.now);
+        assert_eq!(
+            training.queue.is_led_by(Some(&nobody), true),
+            None,
+            "it would be another one in each of its graphs"
+        );
+        for policy in [LostWorker::Fail, LostWorker::Wait] {
+            assert_eq!(Training::new(2, 2, policy, 7).asks(0, true), None, "{policy}");
+        }
+    }
+
+    #[test]
+    fn a_chief_that_does_not_ask_relieves_the_leader() {
+        let mut training = Training::new(3, 3, LostWorker::Shrink, 7);
+        training.rounds(3);
+        training.kill(0);
+        assert_eq!(training.asks(1, false), Some(true));
+        training.restart(0);
+        let [chief, leader] = [0, 1].map(|i| training.workers[i].who.clone());
+        let tokens: VecDeque<Element> = [smallvec![Tensor::scalar(3i64)]].into();
+        training.queue.made_by(Some(&chief), &tokens).unwrap();
+        let relieved = training.queue.made_by(Some(&leader), &tokens).unwrap_err();
+        assert_eq!(relieved.code, Code::Aborted);
+        assert!(relieved.message.contains("task:0 leads") && relieved.message.contains("task:1"), "{relieved}");
+        assert_eq!(training.asks(1, false), Some(false));
+        assert!(training.queue.may_be_closed_by(Some(&chief)));
+        assert!(!training.queue.may_be_closed_by(Some(&leader)), "the others go on");
+        training.kill(0);
+        assert_eq!(training.asks(1, false), Some(true));
+        training.queue.made_by(Some(&leader), &tokens).unwrap();
     }
 
     #[test]
