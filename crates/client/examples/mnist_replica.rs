@@ -78,7 +78,11 @@ fn main() -> Result<()> {
     let server = Server::start(&task.cluster, &task.job, task.index)?;
     match task.job.as_str() {
         "ps" => server.join(),
-        _ => train(&flags, &task, server.target()),
+        _ => {
+            train(&flags, &task, server.target())?;
+            server.done(); // the parameter servers end when the last worker has said so
+            Ok(())
+        }
     }
 }
 

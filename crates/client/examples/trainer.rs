@@ -39,7 +39,9 @@ fn main() -> Result<()> {
     if task.job == "ps" {
         return server.join();
     }
-    train(&server, &task.cluster, task.index, &flags)
+    train(&server, &task.cluster, task.index, &flags)?;
+    server.done(); // the parameter servers end when the last worker has said so
+    Ok(())
 }
 
 fn train(server: &Server, cluster: &ClusterSpec, index: u32, flags: &Flags) -> Result<()> {

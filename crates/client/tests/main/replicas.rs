@@ -39,10 +39,11 @@ fn model_parallel_trains_layers_on_different_workers() {
     assert!(losses.len() == 7 && losses[6] < 0.7 * losses[0], "{losses:?}");
 }
 
-/// Trains digits on one parameter server and two workers; what each worker said.
+/// Trains digits on two parameter servers and two workers, all of which end; what each worker said.
 fn train_digits(flags: &[&str]) -> [Vec<String>; 2] {
-    let (_ps, workers) = start_cluster("mnist_replica", 1, 2, flags);
+    let (servers, workers) = start_cluster("mnist_replica", 2, 2, flags);
     let said: Vec<Vec<String>> = workers.into_iter().map(Program::finish).collect();
+    servers.into_iter().for_each(|server| drop(server.finish()));
     said.try_into().expect("two workers")
 }
 

@@ -100,7 +100,7 @@ fn tasks_may_be_killed_and_training_goes_on() {
     cluster.start("worker", 0, &["--last_step=1"]).finish();
     let saved = ferroflow::train::latest_checkpoint(dir.path()).unwrap().unwrap();
     assert!(number(&saved.display().to_string(), "model.ckpt-") >= seen, "{saved:?}");
-    drop(ps);
+    ps.finish();
 }
 
 #[test]

@@ -41,11 +41,8 @@ pub fn merge_bundles(files: &dyn Files, inputs: &[PathBuf], merged: &Path, optio
         return Err(tensor::invalid!("none of the {} checkpoints to be merged exists", inputs.len()));
     };
 
-    let count = joined.shards.len();
-    let targets = (0..count).map(|shard| data_path(merged, shard, count));
-    let renames: Vec<(PathBuf, PathBuf)> = joined.shards.into_iter().zip(targets).collect();
     files.create_dir_all(parent_dir(merged))?;
-    publish(files, merged, &renames, |index| {
+    publish(files, merged, &joined.shards, |index, count| {
         index.add(HEADER_KEY, &header(count, first.endianness()).encode_to_vec())?;
         joined.entries.iter().try_for_each(|(key, entry)| index.add(key, &entry.encode_to_vec()))
     })?;

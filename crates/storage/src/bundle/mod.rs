@@ -55,35 +55,55 @@ fn header(shard_count: usize, endianness: Endianness) -> BundleHeaderProto {
     }
 }
 
-/// Puts data files and an index where a reader will look for them.
+/// Puts data files and an index where a reader will look for them; `write_index` is told how many data files there are.
 ///
-/// The index comes last, and an older index goes first: at no moment does an index stand beside data that is not its
-/// own, so a checkpoint that a crash leaves behind either has no index or is whole.
+/// The index comes last, in place of an older one at once. Until then the data of an older checkpoint stays: the number of
+/// data files is a part of their names, so that another number, if need be with empty ones, keeps old and new apart. At
+/// every moment an index stands beside data of its own, so a crash leaves the older checkpoint or the new one.
 fn publish(
     files: &dyn Files,
     prefix: &Path,
-    data: &[(PathBuf, PathBuf)],
-    write_index: impl FnOnce(&mut TableWriter) -> Result<()>,
+    data: &[PathBuf],
+    write_index: impl FnOnce(&mut TableWriter, usize) -> Result<()>,
 ) -> Result<()> {
     let index = index_path(prefix);
+    let older = if files.exists(&index)? { data_files(files, prefix)? } else { Vec::new() };
+    let count = (data.len()..).find(|count| older.iter().all(|(_, used)| used != count)).unwrap_or(data.len());
     let temporary = temporary_path(files, &index);
     let published = files.create(&temporary).and_then(|file| {
         let mut table = TableWriter::new(file);
-        write_index(&mut table)?;
+        write_index(&mut table, count)?;
         table.finish()?;
-        if files.exists(&index)? {
-            files.remove(&index)?;
+        if data.iter().any(|file| older.iter().any(|(old, _)| old == file)) {
+            files.remove(&index)?; // its own data gets new names
         }
-        for (from, to) in data {
-            files.rename(from, to)?;
+        for (shard, file) in data.iter().enumerate() {
+            files.rename(file, &data_path(prefix, shard, count))?;
+        }
+        for shard in data.len()..count {
+            files.create(&data_path(prefix, shard, count))?.sync()?;
         }
         files.sync_dir(parent_dir(prefix))?;
         files.rename(&temporary, &index)?;
         files.sync_dir(parent_dir(prefix))
     });
-    if published.is_err() {
-        // What is left of the temporary file does no harm, and the first failure is the one to tell.
-        let _ = files.remove(&temporary);
+    match &published {
+        // What is left of these files does no harm, and the first failure is the one to tell.
+        Ok(()) => older.iter().for_each(|(file, _)| drop(files.remove(file))),
+        Err(_) => drop(files.remove(&temporary)),
     }
     published
+}
+
+/// The data files of this prefix that are there, each with the number of files it is one of.
+fn data_files(files: &dyn Files, prefix: &Path) -> Result<Vec<(PathBuf, usize)>> {
+    let dir = parent_dir(prefix);
+    let name = prefix.file_name().unwrap_or_default().to_string_lossy();
+    let count = |file: &str| {
+        let (shard, count) = file.strip_prefix(&*name)?.strip_prefix(".data-")?.split_once("-of-")?;
+        shard.parse::<usize>().ok()?;
+        count.parse().ok()
+    };
+    let names = files.list(dir)?;
+    Ok(names.iter().filter_map(|file| Some((dir.join(file), count(file)?))).collect())
 }

@@ -71,9 +71,8 @@ impl BundleWriter {
     pub fn finish(mut self) -> Result<()> {
         let data = self.data.take().expect("only `finish` takes the data file");
         data.into_inner().map_err(|e| from_io(&self.temporary, e.into_error()))?.finish()?;
-        let renames = [(self.temporary.clone(), data_path(&self.prefix, 0, 1))];
-        publish(&*self.files, &self.prefix, &renames, |index| {
-            index.add(HEADER_KEY, &header(1, native_endianness()).encode_to_vec())?;
+        publish(&*self.files, &self.prefix, std::slice::from_ref(&self.temporary), |index, count| {
+            index.add(HEADER_KEY, &header(count, native_endianness()).encode_to_vec())?;
             self.entries.iter().try_for_each(|(key, entry)| index.add(key, &entry.encode_to_vec()))
         })
     }

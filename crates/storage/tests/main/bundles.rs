@@ -119,11 +119,13 @@ fn ten_thousand_random_flips_and_truncations_are_all_found() {
 }
 
 #[test]
-fn a_crash_at_any_moment_leaves_a_whole_checkpoint_or_none() {
+fn a_crash_at_any_moment_leaves_a_whole_checkpoint_or_none_and_the_older_one_if_there_was_one() {
     let count = {
         let files = MemoryFiles::new();
         write(&files, PREFIX, 1).unwrap();
-        files.operations()
+        let before = files.operations();
+        write(&files, PREFIX, 1).unwrap();
+        files.operations() - before
     };
     let mut seen = [0; 3];
     for older in [false, true] {
@@ -141,13 +143,18 @@ fn a_crash_at_any_moment_leaves_a_whole_checkpoint_or_none() {
                 Ok(found) => panic!("torn at {moment}: {found}"),
                 Err(error) => {
                     assert_eq!(error.code, Code::NotFound, "{error}");
-                    assert!(written.is_err());
+                    assert!(written.is_err() && !older);
                     seen[2] += 1;
                 }
             }
-            // A save that failed does not stand in the way of the next one.
-            write(&files, PREFIX, 3).unwrap();
-            assert_eq!(read(&files, PREFIX).unwrap(), whole(3));
+            // A save that failed does not stand in the way of the next ones, and what it left is cleared away.
+            for version in [3, 4] {
+                write(&files, PREFIX, version).unwrap();
+                assert_eq!(read(&files, PREFIX).unwrap(), whole(version));
+            }
+            let names: Vec<PathBuf> = files.paths();
+            let left = names.iter().filter(|name| !name.to_string_lossy().contains(".tempstate")).count();
+            assert!((2..=4).contains(&left), "{names:?}");
         }
     }
     assert!(seen.iter().all(|&count| count > 0), "{seen:?}");
@@ -428,8 +435,19 @@ fn missing_inputs_may_be_allowed() {
 
 #[test]
 fn a_crash_while_merging_leaves_a_whole_checkpoint_or_none() {
+    check_crashes_while_merging(|_| {});
+}
+
+#[test]
+fn a_crash_while_merging_into_an_older_checkpoint_leaves_either() {
+    check_crashes_while_merging(|files| save(files, PREFIX, &[("a", 7)]));
+}
+
+/// Merges on a disk on which `make_older` may have put a checkpoint, and crashes at each moment.
+fn check_crashes_while_merging(make_older: impl Fn(&MemoryFiles)) {
     let prepare = || {
         let files = MemoryFiles::new();
+        make_older(&files);
         save(&files, "/a/1", &[("a", 1)]);
         save(&files, "/a/2", &[("b", 2)]);
         files
@@ -440,6 +458,7 @@ fn a_crash_while_merging_leaves_a_whole_checkpoint_or_none() {
     merge(&files, &["/a/1", "/a/2"], options).unwrap();
     let count = files.operations() - before;
     let wanted = read(&files, PREFIX).unwrap();
+    let older = read(&prepare(), PREFIX).ok();
     let mut whole = 0;
     for moment in 0..=count {
         let files = prepare();
@@ -447,11 +466,9 @@ fn a_crash_while_merging_leaves_a_whole_checkpoint_or_none() {
         let _ = merge(&files, &["/a/1", "/a/2"], options);
         files.lose_power();
         match read(&files, PREFIX) {
-            Ok(found) => {
-                assert_eq!(found, wanted);
-                whole += 1;
-            }
-            Err(error) => assert_eq!(error.code, Code::NotFound, "{error}"),
+            Ok(found) if found == wanted => whole += 1,
+            Ok(found) => assert_eq!(Some(found), older),
+            Err(error) => assert!(error.code == Code::NotFound && older.is_none(), "{error}"),
         }
     }
     assert!(whole > 0 && whole < count);
