@@ -1,7 +1,8 @@
 //! The one compute pool: whole kernels are spawned on it, and loops inside kernels spread over it.
 //!
 //! A loop's caller always takes part and never waits for a helper that has not started, so loops nest freely and a
-//! busy pool only makes them less parallel. Idle threads look for work for a few microseconds, then sleep.
+//! busy pool only makes them less parallel. Idle threads look for work for a few microseconds, as long as
+//! that pays, then sleep.
 //!
 //! The pool knows nothing of priorities or of cancelling: what was spawned runs.
 
@@ -138,8 +139,12 @@ impl Pool {
 
 /// A loop is cut into this many pieces per thread, so that a thread that is held up does not hold up the loop.
 const PIECES_PER_THREAD: usize = 8;
-/// How long an idle thread looks for work before it sleeps.
+/// How long an idle thread looks for work before it sleeps, as long as it finds some.
 const SEARCH: Duration = Duration::from_micros(40);
+/// After so many times in a row in which looking was in vain, a thread sleeps at once: others may want its core.
+const VAIN_MAX: u32 = 3;
+/// A pause up to this long, the time to wake up included, would have been worth looking through.
+const SHORT_PAUSE: Duration = SEARCH.saturating_mul(2);
 
 /// A mutable slice whose disjoint parts several threads write.
 ///
@@ -362,7 +367,7 @@ fn take(mut steal: impl FnMut() -> Steal<Task>) -> Option<Task> {
 fn work(shared: Arc<Shared>, index: usize, deque: Worker<Task>) {
     LOCAL.with(|local| {
         let local = local.get_or_init(|| Local { shared: shared.clone(), deque });
-        let mut turn = 0u32;
+        let (mut turn, mut hope) = (0u32, Hope::default());
         loop {
             // Now and then the queue of outside work comes first, or work that spawns itself would starve it.
             turn = turn.wrapping_add(1);
@@ -370,21 +375,38 @@ fn work(shared: Arc<Shared>, index: usize, deque: Worker<Task>) {
                 task.run();
                 continue;
             }
-            match search(&shared, index, &local.deque) {
-                Some(task) => task.run(),
-                None => {
-                    if !shared.sleep() {
-                        return;
-                    }
-                }
+            let start = Instant::now();
+            let found = if hope.is_left() { search(&shared, index, &local.deque, start) } else { None };
+            if found.is_none() && !shared.sleep() {
+                return;
+            }
+            hope.note(start.elapsed());
+            if let Some(task) = found {
+                task.run();
             }
         }
     });
 }
 
-fn search(shared: &Shared, index: usize, deque: &Worker<Task>) -> Option<Task> {
+/// Whether it pays to look for work rather than to sleep at once, judged by how long there was none lately.
+#[derive(Default)]
+struct Hope {
+    in_vain: u32,
+}
+
+impl Hope {
+    fn is_left(&self) -> bool {
+        self.in_vain < VAIN_MAX
+    }
+
+    /// Notes for how long there was nothing to do, looked for or slept through.
+    fn note(&mut self, idle: Duration) {
+        self.in_vain = if idle <= SHORT_PAUSE { 0 } else { self.in_vain.saturating_add(1) };
+    }
+}
+
+fn search(shared: &Shared, index: usize, deque: &Worker<Task>, start: Instant) -> Option<Task> {
     shared.searching.fetch_add(1, Ordering::SeqCst);
-    let start = Instant::now();
     let mut spins = 0u32;
     let found = loop {
         if let Some(task) = shared.find(index, deque, false) {
@@ -412,6 +434,17 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicU64;
     use std::sync::mpsc;
+
+    #[test]
+    fn a_thread_that_looks_in_vain_stops_looking_until_work_comes_quickly() {
+        let mut hope = Hope::default();
+        (1..VAIN_MAX).for_each(|_| hope.note(2 * SHORT_PAUSE));
+        assert!(hope.is_left());
+        hope.note(2 * SHORT_PAUSE);
+        assert!(!hope.is_left());
+        hope.note(SHORT_PAUSE / 2);
+        assert!(hope.is_left());
+    }
 
     #[test]
     fn a_loop_covers_its_range_once() {

@@ -12,7 +12,7 @@ use tensor::Result;
 const PATH: &str = "/ferroflow.Tensors/Forget";
 
 /// How long a step may have to wait for others to be forgotten with.
-const TOGETHER: Duration = Duration::from_millis(5);
+const TOGETHER: Duration = Duration::from_millis(50);
 
 /// Names steps that are over.
 #[derive(Clone, PartialEq, prost::Message)]

@@ -440,7 +440,7 @@ async fn answer(
     let (head, body) = request.into_parts();
     let limit = head.headers.get(timeout::GRPC_TIMEOUT).and_then(|value| timeout::parse(value.to_str().ok()?));
     let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
-    let kept = Kept::default();
+    let (kept, is_of_our_kind) = (Kept::default(), head.headers.contains_key(OUR_KIND));
     let work = async {
         let message = read_message(body, &head.headers, &memory).await?;
         if message.len() > SHORT_MAX {
@@ -449,7 +449,7 @@ async fn answer(
         service.call(Call { method: method.clone(), message, deadline, connection, kept: kept.clone() }).await
     };
     match unless_gone(work, &mut respond, limit).await {
-        Ok(Ok(parts)) => return send(&mut respond, parts, kept.take()).await,
+        Ok(Ok(parts)) => return send(&mut respond, parts, kept.take(), is_of_our_kind).await,
         Ok(Err(error)) => refuse(&mut respond, &error),
         Err(Gone::Late(limit)) => {
             refuse(&mut respond, &deadline_exceeded!("{method} has not ended within {:.3} s", limit.as_secs_f64()));
@@ -499,18 +499,28 @@ async fn unless_gone<T>(
 }
 
 /// Sends an answer, and keeps what it refers to for as long as the caller does. Errors mean that the caller is gone.
-async fn send(respond: &mut SendResponse<Bytes>, parts: Vec<Bytes>, kept: Option<Box<dyn Any + Send>>) {
+///
+/// One of our own kind takes a message that is complete for a success. Others are told so in trailers, which need a write
+/// of their own after all but the smallest messages, and wake the caller once more.
+async fn send(
+    respond: &mut SendResponse<Bytes>,
+    parts: Vec<Bytes>,
+    kept: Option<Box<dyn Any + Send>>,
+    is_of_our_kind: bool,
+) {
     let Ok(mut stream) = respond.send_response(head(), false) else { return };
-    for part in parts {
-        if stream.send_data(part, false).is_err() {
+    let count = parts.len();
+    let ends_with_message = is_of_our_kind && kept.is_none() && count > 0;
+    for (i, part) in parts.into_iter().enumerate() {
+        if stream.send_data(part, ends_with_message && i + 1 == count).is_err() {
             return;
         }
     }
     if kept.is_some() {
         let _ = poll_fn(|cx| stream.poll_reset(cx)).await;
-        return;
+    } else if !ends_with_message {
+        let _ = stream.send_trailers(status::ok());
     }
-    let _ = stream.send_trailers(status::ok());
 }
 
 /// Sends a failure: head and status at once.

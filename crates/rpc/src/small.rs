@@ -24,7 +24,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use tensor::{Code, Result, internal};
 use tokio::sync::{Notify, oneshot};
 
@@ -191,10 +191,25 @@ impl SmallValues {
             (batch.keys.len() == 1, Interested::new(&batch.interest))
         };
         if is_first {
-            // By the time it is polled the others have joined.
-            runtime::network().spawn(self.clone().ask(step));
+            self.ask_soon(step);
         }
         answer.await.unwrap_or_else(|_| Err(internal!("the call for a small value ended without an answer")))
+    }
+
+    /// Asks after what the calling thread does now, when the others have joined. If it is a network thread the request
+    /// then leaves with whatever else it sends to the peer.
+    fn ask_soon(self: &Arc<Self>, step: i64) {
+        let mut asking = Box::pin(self.clone().ask(step));
+        if !brief::is_brief() {
+            runtime::network().spawn(asking);
+            return;
+        }
+        brief::afterwards(Box::new(move || {
+            // If it has to wait, it is polled again as a task, which then is what gets woken.
+            if asking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+                runtime::network().spawn(asking);
+            }
+        }));
     }
 
     async fn ask(self: Arc<Self>, step: i64) {

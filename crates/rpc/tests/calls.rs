@@ -267,29 +267,45 @@ fn packed_requests_are_understood() {
     let mut body = vec![1];
     body.extend((packed.len() as u32).to_be_bytes());
     body.extend(packed);
+    let trailers = call_raw(&served, ("grpc-encoding", "gzip"), body).unwrap();
+    assert_eq!(trailers["grpc-status"], "0");
+}
+
+#[test]
+fn only_a_caller_of_our_own_kind_takes_a_whole_answer_for_a_success() {
+    let served = Served::start();
+    let empty_message = || vec![0; 5];
+    assert!(call_raw(&served, ("ferroflow", "1"), empty_message()).is_none());
+    let trailers = call_raw(&served, ("other", "1"), empty_message()).unwrap();
+    assert_eq!(trailers["grpc-status"], "0");
+    let worker = served.worker();
+    for _ in ["the first answer tells its kind", "the second has no trailers"] {
+        wait(worker.get_status(Default::default())).unwrap();
+    }
+}
+
+/// The trailers of the answer to a call with this header more.
+fn call_raw(served: &Served, (name, value): (&'static str, &'static str), body: Vec<u8>) -> Option<http::HeaderMap> {
     let address = served.address();
-    let status = wait(async move {
-        let socket = rpc::runtime::network().spawn(async move {
-            let socket = tokio::net::TcpStream::connect(address).await.unwrap();
-            let (send, connection) = h2::client::handshake(socket).await.unwrap();
-            tokio::spawn(connection);
-            let request = http::Request::post("http://test/tensorflow.WorkerService/Logging")
-                .header("content-type", "application/grpc+proto")
-                .header("grpc-encoding", "gzip")
-                .body(())
-                .unwrap();
-            let mut send = send.ready().await.unwrap();
-            let (response, mut stream) = send.send_request(request, false).unwrap();
-            stream.send_data(Bytes::from(body), true).unwrap();
-            let mut body = response.await.unwrap().into_body();
-            while let Some(chunk) = body.data().await {
-                body.flow_control().release_capacity(chunk.unwrap().len()).unwrap();
-            }
-            body.trailers().await.unwrap().unwrap()["grpc-status"].clone()
-        });
-        socket.await.unwrap()
-    });
-    assert_eq!(status, "0");
+    let call = async move {
+        let socket = tokio::net::TcpStream::connect(address).await.unwrap();
+        let (send, connection) = h2::client::handshake(socket).await.unwrap();
+        tokio::spawn(connection);
+        let request = http::Request::post("http://test/tensorflow.WorkerService/Logging")
+            .header("content-type", "application/grpc+proto")
+            .header(name, value)
+            .body(())
+            .unwrap();
+        let mut send = send.ready().await.unwrap();
+        let (response, mut stream) = send.send_request(request, false).unwrap();
+        stream.send_data(Bytes::from(body), true).unwrap();
+        let mut body = response.await.unwrap().into_body();
+        while let Some(chunk) = body.data().await {
+            body.flow_control().release_capacity(chunk.unwrap().len()).unwrap();
+        }
+        body.trailers().await.unwrap()
+    };
+    wait(async { rpc::runtime::network().spawn(call).await.unwrap() })
 }
 
 #[test]

@@ -109,6 +109,11 @@ pub fn soon(pool: &Pool, job: Job) {
     }
 }
 
+/// Runs a job on the calling thread: after what it does now, if it is in a hurry; at once otherwise.
+pub fn afterwards(job: Box<dyn FnOnce() + Send>) {
+    soon(&Pool::inline(), job);
+}
+
 /// Waits until the calling thread has time: at once, unless it is in a hurry.
 pub async fn enough_time() {
     poll_fn(|cx| match with(|hurry| hurry.needs_time = true) {
@@ -145,6 +150,13 @@ mod tests {
         assert_eq!([receive.recv().unwrap(), receive.recv().unwrap()], [("first", here), ("later", here)]);
         soon(&pool, tell("elsewhere"));
         assert_ne!(receive.recv().unwrap().1, here, "without a hurry it is the pool's");
+        briefly(|| {
+            afterwards(tell("last"));
+            tell("first")();
+        });
+        afterwards(tell("at once"));
+        let told = [(); 3].map(|()| receive.recv().unwrap());
+        assert_eq!(told, [("first", here), ("last", here), ("at once", here)]);
     }
 
     #[test]

@@ -7,5 +7,6 @@ pub mod timeout;
 /// What requests and responses say they are.
 pub const CONTENT_TYPE: &str = "application/grpc";
 
-/// The header by which answers say that a task is of our own kind, and which version it is.
+/// The header by which answers, and requests to those who have given one, say that a task is of our own kind, and which
+/// version it is.
 pub const OUR_KIND: &str = "ferroflow";
