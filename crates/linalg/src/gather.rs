@@ -5,8 +5,8 @@ use crate::parallel::{Pool, SharedMut};
 
 /// Elements worth a thread; rows lie anywhere, so each costs a trip to memory.
 const GRAIN: usize = 1 << 13;
-/// How many rows ahead are asked for while one is copied.
-const AHEAD: usize = 8;
+/// How many rows ahead are asked for while one is copied or changed.
+pub const AHEAD: usize = 8;
 
 /// Copies rows out of a table, in parallel.
 ///
@@ -86,7 +86,12 @@ where
             let rows = (owner * share).min(limit)..((owner + 1) * share).min(limit);
             // SAFETY: owners have disjoint ranges of rows.
             let own = unsafe { shared.slice(rows.start * row..rows.end * row) };
-            for (index, update) in indices.iter().zip(updates.chunks_exact(row)) {
+            for (i, (index, update)) in indices.iter().zip(updates.chunks_exact(row)).enumerate() {
+                if let Some(ahead) = indices.get(i + AHEAD).map(|index| index.to_i64() as usize)
+                    && rows.contains(&ahead)
+                {
+                    prefetch(&own[(ahead - rows.start) * row..][..row]);
+                }
                 let at = index.to_i64() as usize;
                 if rows.contains(&at) {
                     f(&mut own[(at - rows.start) * row..][..row], update);
@@ -141,7 +146,7 @@ where
 
 /// Asks the memory for a row that is needed soon.
 #[inline(always)]
-fn prefetch<T>(row: &[T]) {
+pub fn prefetch<T>(row: &[T]) {
     #[cfg(target_arch = "x86_64")]
     for line in (0..size_of_val(row).min(512)).step_by(64) {
         // SAFETY: prefetching has no effect but on the cache, and the address lies within the row.

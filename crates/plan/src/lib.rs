@@ -6,7 +6,8 @@
 //!    each feed and a `_Send` for each fetch.
 //! 4. [`optimize`] shrinks the result: constants are [folded](fold), equal nodes [merged](cse).
 //! 5. [`partition`] cuts it into one graph per task, and each task cuts its own into one per device.
-//! 6. [`optimize_for_device`] makes the graph of one device faster: chains of elementwise nodes are [fused](fuse).
+//! 6. [`optimize_for_device`] makes the graph of one device faster: chains of elementwise nodes are [fused](fuse), and
+//!    tensors [restored](restore) one by one.
 
 mod colocate;
 mod control_loops;
@@ -20,6 +21,7 @@ pub mod partition;
 pub mod place;
 pub mod prune;
 mod replicate;
+pub mod restore;
 
 pub use inline::inline_functions;
 pub use partition::{EdgeNames, Part, partition};
@@ -38,5 +40,5 @@ pub fn optimize(graph: Graph, interpreter: &Interpreter, registry: &Registry) ->
 
 /// Makes the graph of one device faster, with ops of our own: for whoever executes it.
 pub fn optimize_for_device(graph: Graph, registry: &Registry) -> Result<Graph> {
-    fuse::fuse(graph, registry)
+    fuse::fuse(restore::split_restores(graph, registry)?, registry)
 }

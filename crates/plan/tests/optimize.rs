@@ -248,3 +248,35 @@ fn shapes_types_and_devices_that_differ_are_not_fused() {
          y = Square(b) @ /job:worker",
     );
 }
+
+fn split_restores(graph: Graph) -> Graph {
+    plan::restore::split_restores(graph, &registry()).unwrap()
+}
+
+#[test]
+fn tensors_are_restored_one_by_one_when_all_are_there() {
+    let restore = r#"p = Const {dtype: string, value: string[] "prefix"}
+         n = Const {dtype: string, value: string[2] ["a" "b"]}
+         s = Const {dtype: string, value: string[2] ["" ""]}
+         first = NoOp
+         r = RestoreV2(p, n, s, ^first) {dtypes: [float, int32]}
+         x = Neg(r)
+         y = Neg(r:1)"#;
+    check(
+        split_restores,
+        restore,
+        expect![[r#"
+        p = Const {dtype: string, value: string[] "prefix"}
+        n = Const {dtype: string, value: string[2] ["a" "b"]}
+        s = Const {dtype: string, value: string[2] ["" ""]}
+        first = NoOp
+        r = _RestoreCheck(p, n, s, ^first) {dtypes: [float, int32]}
+        x = Neg(r/_part_0)
+        y = Neg(r/_part_1)
+        r/_part_0 = _RestorePart(r, n, s) {dtype: float, index: 0}
+        r/_part_1 = _RestorePart(r, n, s) {dtype: int32, index: 1}
+    "#]],
+    );
+    check_unchanged(split_restores, &format!("{restore}\n z = NoOp(^r)"));
+    check_unchanged(split_restores, &restore.replace(":1", "").replace("[float, int32]", "[float]"));
+}

@@ -6,6 +6,7 @@
 
 /// Gives back what is free, where the allocator can be asked to. That takes as long as a few thousand allocations.
 pub fn give_back() {
+    tensor::give_back_memory();
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         unsafe extern "C" {

@@ -91,11 +91,17 @@ impl Files for LocalFiles {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        fs::rename(from, to).map_err(|e| from_io(from, e))
+        let replaced = hold(to);
+        fs::rename(from, to).map_err(|e| from_io(from, e))?;
+        close_aside(replaced);
+        Ok(())
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
-        fs::remove_file(path).map_err(|e| from_io(path, e))
+        let removed = hold(path);
+        fs::remove_file(path).map_err(|e| from_io(path, e))?;
+        close_aside(removed);
+        Ok(())
     }
 
     fn remove_dir(&self, path: &Path) -> Result<()> {
@@ -135,6 +141,20 @@ impl Files for LocalFiles {
     fn unique(&self) -> u64 {
         // Each `RandomState` is seeded by the operating system, and differs from the last one of its thread.
         RandomState::new().hash_one(std::process::id())
+    }
+}
+
+/// Opens a file that is about to lose its name, if it takes much: to free that takes a while, which nobody need wait for.
+fn hold(path: &Path) -> Option<fs::File> {
+    const MUCH: u64 = 16 << 20;
+    let found = fs::symlink_metadata(path).ok()?;
+    if cfg!(unix) && found.is_file() && found.len() >= MUCH { fs::File::open(path).ok() } else { None }
+}
+
+/// Closes a file on a thread of its own, where there is one to be had.
+fn close_aside(file: Option<fs::File>) {
+    if let Some(file) = file {
+        let _ = std::thread::Builder::new().spawn(move || drop(file));
     }
 }
 

@@ -1,7 +1,8 @@
 //! Memory for elements: zero-initialised or recycled, never uninitialised, aligned to 64 bytes unless tiny.
 //!
 //! All `unsafe` memory handling of the crate is here. Large buffers that are let go of are kept for the next
-//! taker (fresh pages cost several times what reused ones do), up to a fixed total; those let go of first make room.
+//! taker (fresh pages cost many times what reused ones do), up to a fixed total; those let go of first make room. One that
+//! is larger than all that may be kept besides.
 
 use crate::{Element, Result, Word, exhausted};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -15,8 +16,10 @@ const ALIGN: usize = 64;
 const INLINE_MAX: usize = 16;
 /// Buffers from this size on are recycled.
 const RECYCLE_MIN: usize = 32 << 10;
-/// What all waiting buffers may take together; what is larger goes straight back to the system.
+/// What all waiting buffers may take together, but for a single one that is larger.
 const RECYCLE_TOTAL: usize = 256 << 20;
+/// The part of the machine's memory that the single one may take; what is larger goes straight back to the system.
+const RECYCLE_SHARE: usize = 8;
 
 /// Larger buffers of zeros are not recycled ones: fresh memory is zero already, and costs nothing before it is used.
 const ZEROED_MAX: usize = 64 << 20;
@@ -236,6 +239,8 @@ pub fn memory_limit() -> usize {
 struct Recycler {
     total: usize,
     by_capacity: BTreeMap<usize, VecDeque<Waiting>>,
+    /// The last buffer that was larger than all others may be together.
+    giant: Option<(Waiting, usize)>,
     /// Counts the buffers that were let go of.
     clock: u64,
 }
@@ -247,11 +252,15 @@ struct Waiting {
 // SAFETY: memory that nobody else refers to.
 unsafe impl Send for Waiting {}
 
-static RECYCLER: Mutex<Recycler> = Mutex::new(Recycler { total: 0, by_capacity: BTreeMap::new(), clock: 0 });
+static RECYCLER: Mutex<Recycler> =
+    Mutex::new(Recycler { total: 0, by_capacity: BTreeMap::new(), giant: None, clock: 0 });
 
 impl Recycler {
     /// Takes the buffer of this capacity that was let go of last: the system has it at hand still.
     fn take(&mut self, capacity: usize) -> Option<NonNull<u8>> {
+        if capacity > RECYCLE_TOTAL {
+            return self.giant.take_if(|(_, found)| *found == capacity).map(|(waiting, _)| waiting.start);
+        }
         let start = self.by_capacity.get_mut(&capacity)?.pop_back()?.start;
         self.total -= capacity;
         Some(start)
@@ -259,6 +268,16 @@ impl Recycler {
 
     /// Keeps a buffer; those that must go to make room are returned, with their capacities.
     fn keep(&mut self, start: NonNull<u8>, capacity: usize) -> Vec<(NonNull<u8>, usize)> {
+        self.clock += 1;
+        let waiting = Waiting { start, since: self.clock };
+        if capacity > RECYCLE_TOTAL {
+            return self
+                .giant
+                .replace((waiting, capacity))
+                .map(|(gone, capacity)| (gone.start, capacity))
+                .into_iter()
+                .collect();
+        }
         let mut gone = Vec::new();
         while self.total + capacity > RECYCLE_TOTAL
             && let Some((start, capacity)) = self.take_oldest()
@@ -266,8 +285,7 @@ impl Recycler {
             gone.push((start, capacity));
         }
         self.total += capacity;
-        self.clock += 1;
-        self.by_capacity.entry(capacity).or_default().push_back(Waiting { start, since: self.clock });
+        self.by_capacity.entry(capacity).or_default().push_back(waiting);
         gone
     }
 
@@ -281,15 +299,34 @@ impl Recycler {
     }
 }
 
+/// Whether buffers of this capacity are kept for others.
+fn is_recycled(capacity: usize) -> bool {
+    let max = RECYCLE_TOTAL.max(memory_limit() / RECYCLE_SHARE);
+    (RECYCLE_MIN..=max).contains(&capacity)
+}
+
+/// Gives the memory that waits to be used again back to the system.
+pub fn give_back_memory() {
+    let Ok(mut recycler) = RECYCLER.lock() else { return };
+    let all = std::mem::take(&mut *recycler);
+    drop(recycler);
+    let ordinary =
+        all.by_capacity.into_iter().flat_map(|(capacity, waiting)| waiting.into_iter().map(move |w| (w, capacity)));
+    for (waiting, capacity) in ordinary.chain(all.giant) {
+        // SAFETY: the recycler held it alone, and it came from `allocate` with this capacity.
+        unsafe { free(waiting.start, capacity) };
+    }
+}
+
 fn recycled(capacity: usize) -> Option<NonNull<u8>> {
-    if !(RECYCLE_MIN..=RECYCLE_TOTAL).contains(&capacity) {
+    if !is_recycled(capacity) {
         return None;
     }
     RECYCLER.lock().ok()?.take(capacity)
 }
 
 fn recycle(start: NonNull<u8>, capacity: usize) -> bool {
-    if !(RECYCLE_MIN..=RECYCLE_TOTAL).contains(&capacity) {
+    if !is_recycled(capacity) {
         return false;
     }
     let Ok(mut recycler) = RECYCLER.lock() else { return false };
@@ -336,6 +373,17 @@ mod tests {
         assert_eq!(keep(1), [2, 2]);
         assert!(recycler.take(RECYCLE_TOTAL).is_some() && recycler.take(RECYCLE_TOTAL).is_none());
         assert_eq!(recycler.total, 0);
+    }
+
+    #[test]
+    fn one_larger_than_all_others_is_kept_beside_them() {
+        let mut recycler = Recycler::default();
+        let mut keep = |capacity: usize| recycler.keep(NonNull::dangling(), capacity).len();
+        let (giant, larger) = (RECYCLE_TOTAL + 64, RECYCLE_TOTAL + 128);
+        assert_eq!([keep(RECYCLE_TOTAL), keep(giant), keep(1 << 20), keep(larger)], [0, 0, 1, 1]);
+        assert!(recycler.take(giant).is_none(), "the last one is kept");
+        assert!(recycler.take(larger).is_some() && recycler.take(larger).is_none());
+        assert_eq!(recycler.total, 1 << 20);
     }
 
     #[test]

@@ -21,7 +21,7 @@ mod shape;
 mod tensor;
 
 pub use arriving::ArrivingTensor;
-pub use buffer::memory_limit;
+pub use buffer::{give_back_memory, memory_limit};
 pub use bytes::Bytes;
 pub use dtype::{DType, Element, Word};
 pub use error::{Code, Error, Result};

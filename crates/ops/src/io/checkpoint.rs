@@ -30,6 +30,28 @@ pub fn ops() -> Vec<Op> {
             .costly()
             .shape(restore_shape)
             .kernel(kernel(|b| Ok(Restore { dtypes: b.attr("dtypes")? }))),
+        // What the planner makes of the former, so that a model need not be in memory twice; no client writes these.
+        Op::new("_RestoreCheck")
+            .input("prefix: string")
+            .input("tensor_names: string")
+            .input("shape_and_slices: string")
+            .output("checked_prefix: string")
+            .attr("dtypes: list(type) >= 1")
+            .stateful()
+            .costly()
+            .shape(shapes::scalar)
+            .kernel(kernel(|b| Ok(RestoreCheck { dtypes: b.attr("dtypes")? }))),
+        Op::new("_RestorePart")
+            .input("checked_prefix: string")
+            .input("tensor_names: string")
+            .input("shape_and_slices: string")
+            .output("tensor: dtype")
+            .attr("dtype: type")
+            .attr("index: int >= 0")
+            .stateful()
+            .costly()
+            .shape(shapes::unknown)
+            .kernel(kernel(|b| Ok(RestorePart { dtype: b.attr("dtype")?, index: b.attr::<i64>("index")? as usize }))),
         Op::new("MergeV2Checkpoints")
             .input("checkpoint_prefixes: string")
             .input("destination_prefix: string")
@@ -116,29 +138,70 @@ impl Kernel for Restore {
         let names = names_and_slices(ctx, self.dtypes.len())?;
         let reader = BundleReader::open(Arc::new(LocalFiles), &prefix)?;
         for (i, ((name, slice), &dtype)) in names.iter().zip(&self.dtypes).enumerate() {
-            let info = reader.lookup(name)?;
-            if info.dtype != dtype {
-                return Err(invalid!(
-                    "tensor_name = {name}; expected dtype {dtype} does not equal original dtype {}",
-                    info.dtype
-                ));
-            }
-            let tensor = if slice.is_empty() {
-                reader.read(name)?
-            } else {
-                let (full, slice) = TensorSlice::parse_with_shape(slice)?;
-                if full != info.shape {
-                    return Err(invalid!(
-                        "tensor_name = {name}; shape in shape_and_slice spec {full} does not match the shape stored in \
-                         checkpoint: {}",
-                        info.shape
-                    ));
-                }
-                reader.read_slice(name, &slice)?
-            };
-            ctx.set_output(i, tensor)?;
+            ctx.set_output(i, restore(&reader, name, slice, dtype)?)?;
         }
         Ok(())
+    }
+}
+
+fn restore(reader: &BundleReader, name: &str, slice: &str, dtype: DType) -> Result<Tensor> {
+    match check(reader, name, slice, dtype)? {
+        None => reader.read(name),
+        Some(slice) => reader.read_slice(name, &slice),
+    }
+}
+
+/// Whether a tensor is there and is what is wanted; the part of it that is, unless it is the whole.
+fn check(reader: &BundleReader, name: &str, slice: &str, dtype: DType) -> Result<Option<TensorSlice>> {
+    let info = reader.lookup(name)?;
+    if info.dtype != dtype {
+        return Err(invalid!(
+            "tensor_name = {name}; expected dtype {dtype} does not equal original dtype {}",
+            info.dtype
+        ));
+    }
+    if slice.is_empty() {
+        return Ok(None);
+    }
+    let (full, slice) = TensorSlice::parse_with_shape(slice)?;
+    if full != info.shape {
+        return Err(invalid!(
+            "tensor_name = {name}; shape in shape_and_slice spec {full} does not match the shape stored in checkpoint: {}",
+            info.shape
+        ));
+    }
+    Ok(Some(slice))
+}
+
+struct RestoreCheck {
+    dtypes: Vec<DType>,
+}
+
+impl Kernel for RestoreCheck {
+    fn compute(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+        let prefix = path(ctx.input(0))?;
+        let names = names_and_slices(ctx, self.dtypes.len())?;
+        let reader = BundleReader::open(Arc::new(LocalFiles), &prefix)?;
+        for ((name, slice), &dtype) in names.iter().zip(&self.dtypes) {
+            check(&reader, name, slice, dtype)?;
+        }
+        ctx.set_output(0, ctx.input(0).clone())
+    }
+}
+
+struct RestorePart {
+    dtype: DType,
+    index: usize,
+}
+
+impl Kernel for RestorePart {
+    fn compute(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+        let prefix = path(ctx.input(0))?;
+        let names = names_and_slices(ctx, ctx.input(1).num_elements())?;
+        let wanted = names.get(self.index);
+        let (name, slice) = wanted.ok_or_else(|| invalid!("tensor {} is wanted of {}", self.index, names.len()))?;
+        let reader = BundleReader::open(Arc::new(LocalFiles), &prefix)?;
+        ctx.set_output(0, restore(&reader, name, slice, self.dtype)?)
     }
 }
 

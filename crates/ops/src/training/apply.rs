@@ -8,6 +8,7 @@ use crate::state::variable_shape;
 use framework::op::KernelFn;
 use framework::typed::{FieldKernel, FloatKernel, fields_by, floats_by};
 use framework::{Field, Float, InferenceContext, Int, KernelBuild, KernelContext, Number, Op, Pool, Value, Variable};
+use linalg::gather::{AHEAD, prefetch};
 use parking_lot::Mutex;
 use std::array;
 use std::ops::Range;
@@ -392,10 +393,13 @@ impl<T: Number, const V: usize> Work<'_, T, V> {
         // Each piece is a range of rows and looks for their indices, so that the updates of a row happen in order.
         let share = limit.div_ceil(pool.threads().min(gradient.len() / GRAIN).max(1));
         let update = |mut state: [&mut [T]; V], rows: Range<usize>| {
-            for (index, gradient) in indices.iter().zip(gradient.chunks_exact(row)) {
-                let at = index.to_i64() as usize;
-                if rows.contains(&at) {
-                    let start = (at - rows.start) * row;
+            let start_of = |index: &N| Some(index.to_i64() as usize).filter(|at| rows.contains(at));
+            let start_of = |index: &N| start_of(index).map(|at| (at - rows.start) * row);
+            for (i, (index, gradient)) in indices.iter().zip(gradient.chunks_exact(row)).enumerate() {
+                if let Some(ahead) = indices.get(i + AHEAD).and_then(start_of) {
+                    state.iter().for_each(|part| prefetch(&part[ahead..ahead + row]));
+                }
+                if let Some(start) = start_of(index) {
                     change(state.each_mut().map(|part| &mut part[start..start + row]), gradient);
                 }
             }

@@ -111,8 +111,7 @@ impl BundleWriter {
             }
             dtype if dtype.is_plain() => {
                 let bytes = tensor.as_bytes()?;
-                write(bytes)?;
-                masked(bytes)
+                summed_meanwhile(bytes, || write(bytes))?
             }
             dtype => {
                 return Err(tensor::unsupported!("\"{name}\" is a {dtype}, which cannot be stored in a checkpoint"));
@@ -139,6 +138,18 @@ impl Drop for BundleWriter {
         drop(self.data.take().map(BufWriter::into_parts));
         let _ = self.files.remove(&self.temporary);
     }
+}
+
+/// The checksum of some bytes that are written: in the same time, if they are many.
+fn summed_meanwhile(bytes: &[u8], write: impl FnOnce() -> Result<()>) -> Result<u32> {
+    if bytes.len() < BUFFER_LEN {
+        return write().map(|()| masked(bytes));
+    }
+    std::thread::scope(|scope| {
+        let sum = std::thread::Builder::new().spawn_scoped(scope, || masked(bytes));
+        write()?;
+        Ok(sum.ok().and_then(|sum| sum.join().ok()).unwrap_or_else(|| masked(bytes)))
+    })
 }
 
 fn check_name(name: &str) -> Result<()> {
