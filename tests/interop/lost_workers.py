@@ -2,8 +2,8 @@
 
     python tests/interop/lost_workers.py
 
-Every worker is a process with a TensorFlow server of its own. With TensorFlow's parameter server the others would wait
-for ever. Needs a Python with TensorFlow, and cargo. Exits with 1 if anything hangs or ends badly.
+Every worker is a process with a TensorFlow server of its own, or a client of a server of ours. With TensorFlow's parameter
+server the others would wait for ever. Needs a Python with TensorFlow, and cargo. Exits with 1 if anything hangs or ends badly.
 """
 
 import os
@@ -18,14 +18,17 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 LIMIT = 120  # seconds, on a busy machine
 
 
-def worker(hosts, index, batches):
+def worker(hosts, index, batches, is_client):
     """The program: trains on so many batches, and says when it has done each."""
     import tensorflow.compat.v1 as tf
 
     tf.disable_eager_execution()
     tf.logging.set_verbosity(tf.logging.ERROR)
     cluster = tf.train.ClusterSpec({"ps": hosts[:1], "worker": hosts[1:]})
-    server = tf.train.Server(cluster, job_name="worker", task_index=index)
+    if is_client:
+        target = "grpc://" + hosts[1 + index]
+    else:
+        target = tf.train.Server(cluster, job_name="worker", task_index=index).target
     workers = len(hosts) - 1
     device = "/job:worker/task:%d" % index
     with tf.device(tf.train.replica_device_setter(worker_device=device, cluster=cluster)):
@@ -35,7 +38,7 @@ def worker(hosts, index, batches):
             tf.train.GradientDescentOptimizer(0.01), replicas_to_aggregate=workers, total_num_replicas=workers)
         train = optimizer.minimize(tf.reduce_sum(tf.square(w)), global_step=step)
     hooks = [optimizer.make_session_run_hook(index == 0)]
-    with tf.train.MonitoredTrainingSession(server.target, is_chief=index == 0, hooks=hooks) as session:
+    with tf.train.MonitoredTrainingSession(target, is_chief=index == 0, hooks=hooks) as session:
         print("ready", flush=True)
         sys.stdin.readline()
         for _ in range(batches):
@@ -90,24 +93,27 @@ class Process:
 
 
 class Training:
-    def __init__(self, binary, batches, policy="shrink"):
+    def __init__(self, binary, batches, policy="shrink", is_of_clients=False):
         sockets = [socket.socket() for _ in range(len(batches) + 1)]
         for s in sockets:
             s.bind(("127.0.0.1", 0))
         self.hosts = ["127.0.0.1:%d" % s.getsockname()[1] for s in sockets]
         for s in sockets:
             s.close()
-        command = [binary, "--log", "warn", "server", "--ps_hosts", self.hosts[0]]
-        command += ["--worker_hosts", ",".join(self.hosts[1:]), "--job_name", "ps", "--task_index", "0"]
-        self.ps = Process(command + ["--lost-worker", policy])
+        command = [binary, "--log", "warn", "server", "--lost-worker", policy, "--ps_hosts", self.hosts[0]]
+        command += ["--worker_hosts", ",".join(self.hosts[1:])]
+        tasks = [("ps", 0)] + [("worker", index) for index in range(len(batches))] * is_of_clients
+        self.servers = [Process(command + ["--job_name", job, "--task_index", str(index)]) for job, index in tasks]
+        self.is_of_clients = is_of_clients
         self.workers = [self.start(index, count) for index, count in enumerate(batches)]
 
     def start(self, index, batches):
         """A worker that trains when it is told to."""
-        return Process([sys.executable, __file__, ",".join(self.hosts), str(index), str(batches)])
+        kind = "client" if self.is_of_clients else "server"
+        return Process([sys.executable, __file__, ",".join(self.hosts), str(index), str(batches), kind])
 
     def stop(self):
-        for process in [self.ps] + self.workers:
+        for process in self.servers + self.workers:
             process.child.kill()
             process.child.wait()
 
@@ -116,7 +122,14 @@ ENDLESS = 10**9
 
 
 def a_killed_worker_holds_nobody_up(binary):
-    training = Training(binary, [ENDLESS, ENDLESS])
+    kill_the_second_again_and_again(Training(binary, [ENDLESS, ENDLESS]))
+
+
+def a_killed_client_holds_nobody_up_although_its_server_lives(binary):
+    kill_the_second_again_and_again(Training(binary, [ENDLESS, ENDLESS], is_of_clients=True))
+
+
+def kill_the_second_again_and_again(training):
     try:
         chief, _ = [process.begin() for process in training.workers]
         for pause in (0.0, 0.013, 0.4):
@@ -134,14 +147,28 @@ def a_killed_worker_holds_nobody_up(binary):
 
 
 def a_lost_worker_is_an_error_if_that_is_wanted(binary):
-    training = Training(binary, [ENDLESS, ENDLESS], "fail")
+    kill_and_see_the_other_end(binary, 1, "fail")
+
+
+def a_lost_chief_is_an_error_if_that_is_wanted(binary):
+    kill_and_see_the_other_end(binary, 0, "fail")
+
+
+def a_lost_chief_that_nobody_can_replace_is_an_error_after_a_minute(binary):
+    kill_and_see_the_other_end(binary, 0, "shrink")
+
+
+def kill_and_see_the_other_end(binary, victim, policy):
+    training = Training(binary, [ENDLESS, ENDLESS], policy)
     try:
-        chief, other = [process.begin() for process in training.workers]
-        for process in (chief, other):
+        for process in training.workers:
+            process.begin()
+        for process in training.workers:
             process.wait_for_steps(5)
-        other.child.kill()
-        assert chief.child.wait(LIMIT) != 0
-        assert "/job:worker/replica:0/task:1 was lost" in "\n".join(chief.lines), chief.tail()
+        training.workers[victim].child.kill()
+        other = training.workers[1 - victim]
+        assert other.child.wait(LIMIT) != 0
+        assert "/job:worker/replica:0/task:%d was lost" % victim in "\n".join(other.lines), other.tail()
     finally:
         training.stop()
 
@@ -161,7 +188,14 @@ def all_end_well_with_uneven_data(binary):
             training.stop()
 
 
-CHECKS = [a_killed_worker_holds_nobody_up, a_lost_worker_is_an_error_if_that_is_wanted, all_end_well_with_uneven_data]
+CHECKS = [
+    a_killed_worker_holds_nobody_up,
+    a_killed_client_holds_nobody_up_although_its_server_lives,
+    a_lost_worker_is_an_error_if_that_is_wanted,
+    a_lost_chief_is_an_error_if_that_is_wanted,
+    a_lost_chief_that_nobody_can_replace_is_an_error_after_a_minute,
+    all_end_well_with_uneven_data,
+]
 
 
 def main():
@@ -184,5 +218,5 @@ def main():
 if __name__ == "__main__":
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     if len(sys.argv) > 1:
-        worker(sys.argv[1].split(","), int(sys.argv[2]), int(sys.argv[3]))
+        worker(sys.argv[1].split(","), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "client")
     sys.exit(main())

@@ -266,9 +266,13 @@ struct Live {
 }
 
 impl MonitoredSession {
-    /// Whether training shall end: a hook or a thread has asked for it, the input has ended, or the session is closed.
+    /// Whether training shall end: a hook or a thread has asked for it, the input has ended, or the session is closed. A task
+    /// that a thread has lost is no reason: the next run opens the session anew.
     pub fn should_stop(&self) -> bool {
-        self.stop || self.live.as_ref().is_none_or(|live| live.coordinator.should_stop())
+        let has_ended = |live: &Live| {
+            live.coordinator.should_stop() && !live.coordinator.error().is_some_and(|error| is_recoverable(&error))
+        };
+        self.stop || self.live.as_ref().is_none_or(has_ended)
     }
 
     /// Makes [`should_stop`](MonitoredSession::should_stop) true.

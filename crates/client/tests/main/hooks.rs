@@ -346,6 +346,32 @@ fn what_a_thread_failed_of_is_the_error_of_the_run_that_waits_for_it() {
     assert!(session.should_stop());
 }
 
+/// Starts a thread that loses a task, the first time.
+struct Fragile(Arc<Mutex<Vec<Coordinator>>>);
+
+impl Hook for Fragile {
+    fn after_create_session(&mut self, _: &Session, coordinator: &Coordinator) -> Result<()> {
+        let mut opened = self.0.lock().unwrap();
+        opened.push(coordinator.clone());
+        if opened.len() > 1 {
+            return Ok(());
+        }
+        coordinator.spawn("fragile", |_| Err(Error::new(Code::Unavailable, "a task was lost")))
+    }
+}
+
+#[test]
+fn a_task_that_a_thread_has_lost_between_two_runs_does_not_end_training() {
+    let (g, _, train) = counting();
+    let opened = Arc::default();
+    let session = MonitoredTrainingSession::new(&g).hook(StopAtStep::last(5)).hook(Fragile(Arc::clone(&opened)));
+    let session = session.start().unwrap();
+    let first = opened.lock().unwrap()[0].clone();
+    assert!(first.wait_for_stop(Duration::from_secs(30)));
+    assert_eq!(run_to_end(session, &train), 5);
+    assert_eq!(opened.lock().unwrap().len(), 2);
+}
+
 #[test]
 fn a_step_may_be_put_together_by_the_program() {
     let (g, w, train) = counting();
