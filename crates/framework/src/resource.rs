@@ -59,12 +59,21 @@ impl Resources {
         if let Some(found) = self.get(container, name) {
             return Ok(found);
         }
-        let made: Arc<R> = Arc::new(make()?);
+        let kept = self.keep(container, R::TYPE_NAME, name, Arc::new(make()?));
+        kept.downcast().map_err(|_| invalid!("resource {name} has another type"))
+    }
+
+    /// Keeps what was made, unless somebody was faster: then theirs is the one.
+    fn keep(
+        &self,
+        container: &str,
+        type_name: &'static str,
+        name: &str,
+        made: Arc<dyn Any + Send + Sync>,
+    ) -> Arc<dyn Any + Send + Sync> {
         let mut table = self.table.lock();
         let container = table.entry(self.container(container).to_string()).or_default();
-        // Somebody may have been faster; then theirs is the one.
-        let entry = container.entry(R::TYPE_NAME).or_default().entry(name.to_string()).or_insert(made);
-        entry.clone().downcast().map_err(|_| invalid!("resource {name} has another type"))
+        container.entry(type_name).or_default().entry(name.to_string()).or_insert(made).clone()
     }
 
     /// Removes one resource; whether it existed.

@@ -1,14 +1,16 @@
 //! Operations on two arrays of different shapes, the smaller one repeated.
 
-use crate::elementwise::{GRAIN_CHEAP, map_slice, update_slice, zip_slice, zip_update_slice};
+use crate::elementwise::{GRAIN_CHEAP, zip_slice, zip_update_slice};
 use crate::parallel::Pool;
+use smallvec::{SmallVec, smallvec};
+use std::mem::MaybeUninit;
 
 /// How two shapes are walked together; made once per pair of shapes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BroadcastPlan {
-    shape: Vec<usize>,
+    shape: SmallVec<[usize; 6]>,
     /// Outermost first, neighbours that are walked alike joined, sizes of one left out; never empty.
-    dims: Vec<Dim>,
+    dims: SmallVec<[Dim; 4]>,
     len: usize,
 }
 
@@ -24,7 +26,7 @@ impl BroadcastPlan {
     pub fn new(a: &[usize], b: &[usize]) -> Option<BroadcastPlan> {
         let rank = a.len().max(b.len());
         let at = |shape: &[usize], dim: usize| (dim + shape.len()).checked_sub(rank).map_or(1, |i| shape[i]);
-        let mut shape = Vec::with_capacity(rank);
+        let mut shape = SmallVec::with_capacity(rank);
         for dim in 0..rank {
             shape.push(match (at(a, dim), at(b, dim)) {
                 (x, y) if x == y => x,
@@ -33,7 +35,7 @@ impl BroadcastPlan {
                 _ => return None,
             });
         }
-        let mut dims: Vec<Dim> = Vec::with_capacity(rank);
+        let mut dims: SmallVec<[Dim; 4]> = SmallVec::new();
         let (mut a_stride, mut b_stride) = (1, 1);
         for dim in (0..rank).rev() {
             let (a_len, b_len, len) = (at(a, dim), at(b, dim), shape[dim]);
@@ -91,7 +93,7 @@ impl BroadcastPlan {
         }
     }
 
-    fn elements(&self, side: impl Fn(&Dim) -> usize) -> usize {
+    fn elements(&self, side: fn(&Dim) -> usize) -> usize {
         if self.len == 0 {
             return 0;
         }
@@ -99,9 +101,9 @@ impl BroadcastPlan {
     }
 
     /// Calls `row` for the pieces of innermost rows that make up the range: offsets in a, b and the range, length.
-    fn walk(&self, start: usize, len: usize, mut row: impl FnMut(usize, usize, usize, usize)) {
+    fn walk(&self, start: usize, len: usize, row: &mut dyn FnMut(usize, usize, usize, usize)) {
         let (inner, outer) = self.dims.split_last().expect("a plan has a dimension");
-        let mut index: Vec<usize> = vec![0; outer.len()];
+        let mut index: SmallVec<[usize; 4]> = smallvec![0; outer.len()];
         let mut rest = start / inner.len;
         for (index, dim) in index.iter_mut().zip(outer).rev() {
             *index = rest % dim.len;
@@ -138,25 +140,7 @@ where
     U: Send,
     F: Fn(A, B) -> U + Sync,
 {
-    assert_eq!(out.len(), plan.len, "the result has another size than planned");
-    assert!(a.len() >= plan.elements(|dim| dim.a) && b.len() >= plan.elements(|dim| dim.b), "an input is too short");
-    let inner = *plan.dims.last().expect("a plan has a dimension");
-    pool.for_each_mut(out, GRAIN_CHEAP, &|start, part| {
-        plan.walk(start, part.len(), |at_a, at_b, at, len| {
-            let to = &mut part[at..at + len];
-            match (inner.a, inner.b) {
-                (1, 1) => zip_slice(&a[at_a..at_a + len], &b[at_b..at_b + len], to, &f),
-                (1, _) => {
-                    let right = b[at_b];
-                    map_slice(&a[at_a..at_a + len], to, |left| f(left, right));
-                }
-                _ => {
-                    let left = a[at_a];
-                    map_slice(&b[at_b..at_b + len], to, |right| f(left, right));
-                }
-            }
-        });
-    });
+    binary_by_rows(pool, plan, a, b, out, &|a, b, to| zip_slice(a, b, to, &f));
 }
 
 /// `a = f(a, b)` where only b is repeated, in parallel; panics if the plan repeats a.
@@ -166,20 +150,140 @@ where
     B: Copy + Sync,
     F: Fn(A, B) -> A + Sync,
 {
+    update_by_rows(pool, plan, a, b, &|a, b| zip_update_slice(a, b, &f));
+}
+
+// The walk is the same for every function of two elements, and so compiled once for each type and not for each function:
+// what is called for a stretch gets slices of equal length. Elements that are repeated, and rows that are short, are laid
+// out in blocks first, which stay in the first cache.
+
+/// Elements of a block.
+const BLOCK: usize = 256;
+/// Rows shorter than this are laid out one after the other, so that a stretch is worth a call.
+const SHORT: usize = 64;
+
+fn binary_by_rows<A: Copy + Sync, B: Copy + Sync, U: Send>(
+    pool: &Pool,
+    plan: &BroadcastPlan,
+    a: &[A],
+    b: &[B],
+    out: &mut [U],
+    stretch: &(dyn Fn(&[A], &[B], &mut [U]) + Sync),
+) {
+    assert_eq!(out.len(), plan.len, "the result has another size than planned");
+    assert!(a.len() >= plan.elements(|dim| dim.a) && b.len() >= plan.elements(|dim| dim.b), "an input is too short");
+    let inner = *plan.dims.last().expect("a plan has a dimension");
+    pool.for_each_mut(out, GRAIN_CHEAP, &|start, part| {
+        let (mut left, mut right) = (Block::new(), Block::new());
+        if inner.len < SHORT {
+            let mut rest = &mut *part;
+            plan.walk(start, rest.len(), &mut |at_a, at_b, _, len| {
+                if left.len() + len > BLOCK {
+                    let (to, after) = std::mem::take(&mut rest).split_at_mut(left.len());
+                    stretch(left.take(), right.take(), to);
+                    rest = after;
+                }
+                left.push(a, at_a, inner.a, len);
+                right.push(b, at_b, inner.b, len);
+            });
+            return stretch(left.take(), right.take(), rest);
+        }
+        plan.walk(start, part.len(), &mut |at_a, at_b, at, len| {
+            let to = &mut part[at..at + len];
+            match (inner.a, inner.b) {
+                (1, 1) => stretch(&a[at_a..at_a + len], &b[at_b..at_b + len], to),
+                (1, _) => {
+                    let block = right.repeat(b[at_b], len);
+                    let pieces = a[at_a..at_a + len].chunks(BLOCK).zip(to.chunks_mut(BLOCK));
+                    pieces.for_each(|(a, to)| stretch(a, &block[..to.len()], to));
+                }
+                _ => {
+                    let block = left.repeat(a[at_a], len);
+                    let pieces = b[at_b..at_b + len].chunks(BLOCK).zip(to.chunks_mut(BLOCK));
+                    pieces.for_each(|(b, to)| stretch(&block[..to.len()], b, to));
+                }
+            }
+        });
+    });
+}
+
+fn update_by_rows<A: Copy + Send, B: Copy + Sync>(
+    pool: &Pool,
+    plan: &BroadcastPlan,
+    a: &mut [A],
+    b: &[B],
+    stretch: &(dyn Fn(&mut [A], &[B]) + Sync),
+) {
     assert!(a.len() == plan.len && plan.elements(|dim| dim.a) == plan.len, "the updated side must not be repeated");
     assert!(b.len() >= plan.elements(|dim| dim.b), "an input is too short");
     let inner = *plan.dims.last().expect("a plan has a dimension");
     pool.for_each_mut(a, GRAIN_CHEAP, &|start, part| {
-        plan.walk(start, part.len(), |_, at_b, at, len| {
+        let mut right = Block::new();
+        if inner.len < SHORT {
+            let mut rest = &mut *part;
+            plan.walk(start, rest.len(), &mut |_, at_b, _, len| {
+                if right.len() + len > BLOCK {
+                    let (to, after) = std::mem::take(&mut rest).split_at_mut(right.len());
+                    stretch(to, right.take());
+                    rest = after;
+                }
+                right.push(b, at_b, inner.b, len);
+            });
+            return stretch(rest, right.take());
+        }
+        plan.walk(start, part.len(), &mut |_, at_b, at, len| {
             let to = &mut part[at..at + len];
             if inner.b == 0 {
-                let right = b[at_b];
-                update_slice(to, |left| f(left, right));
+                let block = right.repeat(b[at_b], len);
+                to.chunks_mut(BLOCK).for_each(|to| stretch(to, &block[..to.len()]));
             } else {
-                zip_update_slice(to, &b[at_b..at_b + len], &f);
+                stretch(to, &b[at_b..at_b + len]);
             }
         });
     });
+}
+
+/// Elements side by side as a stretch wants them.
+struct Block<T>([MaybeUninit<T>; BLOCK], usize);
+
+impl<T: Copy> Block<T> {
+    fn new() -> Block<T> {
+        Block([const { MaybeUninit::uninit() }; BLOCK], 0)
+    }
+
+    fn len(&self) -> usize {
+        self.1
+    }
+
+    /// One element as often as a row of this length can use it at once.
+    fn repeat(&mut self, value: T, len: usize) -> &[T] {
+        self.1 = len.min(BLOCK);
+        self.0[..self.1].fill(MaybeUninit::new(value));
+        self.written()
+    }
+
+    /// A row of `len` elements that begins at `at`, or one element that often if `step` is 0; it must fit.
+    fn push(&mut self, from: &[T], at: usize, step: usize, len: usize) {
+        let to = &mut self.0[self.1..self.1 + len];
+        if step == 0 {
+            to.fill(MaybeUninit::new(from[at]));
+        } else {
+            to.iter_mut().zip(&from[at..at + len]).for_each(|(to, &from)| *to = MaybeUninit::new(from));
+        }
+        self.1 += len;
+    }
+
+    /// What was pushed; the next element comes first again.
+    fn take(&mut self) -> &[T] {
+        let len = std::mem::take(&mut self.1);
+        // SAFETY: as in `written`, before the length was forgotten.
+        unsafe { &*(std::ptr::from_ref(&self.0[..len]) as *const [T]) }
+    }
+
+    fn written(&self) -> &[T] {
+        // SAFETY: the length counts elements that were written.
+        unsafe { &*(std::ptr::from_ref(&self.0[..self.1]) as *const [T]) }
+    }
 }
 
 #[cfg(test)]

@@ -231,19 +231,19 @@ pub fn for_each_pair<T: Send, U: Send>(
 
 vectorized! {
     /// `dst[i] = f(src[i])`, on the caller's thread.
-    pub fn map_slice[T, U, F][T: Copy, U, F: Fn(T) -> U](src: &[T], dst: &mut [U], f: F) = map_body;
+    pub fn map_slice[T, U, F][T: Copy, U, F: Fn(T) -> U](src: &[T], dst: &mut [U], f: F) = map_body or map_through;
 }
 vectorized! {
     /// `data[i] = f(data[i])`, on the caller's thread.
-    pub fn update_slice[T, F][T: Copy, F: Fn(T) -> T](data: &mut [T], f: F) = update_body;
+    pub fn update_slice[T, F][T: Copy, F: Fn(T) -> T](data: &mut [T], f: F) = update_body or update_through;
 }
 vectorized! {
     /// `dst[i] = f(a[i], b[i])`, on the caller's thread.
-    pub fn zip_slice[A, B, U, F][A: Copy, B: Copy, U, F: Fn(A, B) -> U](a: &[A], b: &[B], dst: &mut [U], f: F) = zip_body;
+    pub fn zip_slice[A, B, U, F][A: Copy, B: Copy, U, F: Fn(A, B) -> U](a: &[A], b: &[B], dst: &mut [U], f: F) = zip_body or zip_through;
 }
 vectorized! {
     /// `a[i] = f(a[i], b[i])`, on the caller's thread.
-    pub fn zip_update_slice[A, B, F][A: Copy, B: Copy, F: Fn(A, B) -> A](a: &mut [A], b: &[B], f: F) = zip_update_body;
+    pub fn zip_update_slice[A, B, F][A: Copy, B: Copy, F: Fn(A, B) -> A](a: &mut [A], b: &[B], f: F) = zip_update_body or zip_update_through;
 }
 
 #[inline(always)]
@@ -272,6 +272,40 @@ fn zip_update_body<A: Copy, B: Copy, F: Fn(A, B) -> A, const FMA: bool>(a: &mut 
     for (a, &b) in a.iter_mut().zip(b) {
         *a = f(*a, b);
     }
+}
+
+// Compiled for each type and not for each function, which is called for every element.
+
+fn map_through<T: Copy, U>(src: &[T], dst: &mut [U], f: impl Fn(T) -> U) {
+    #[inline(never)]
+    fn each<T: Copy, U>(src: &[T], dst: &mut [U], f: &dyn Fn(T) -> U) {
+        map_body::<T, U, _, false>(src, dst, f);
+    }
+    each(src, dst, &f);
+}
+
+fn update_through<T: Copy>(data: &mut [T], f: impl Fn(T) -> T) {
+    #[inline(never)]
+    fn each<T: Copy>(data: &mut [T], f: &dyn Fn(T) -> T) {
+        update_body::<T, _, false>(data, f);
+    }
+    each(data, &f);
+}
+
+fn zip_through<A: Copy, B: Copy, U>(a: &[A], b: &[B], dst: &mut [U], f: impl Fn(A, B) -> U) {
+    #[inline(never)]
+    fn each<A: Copy, B: Copy, U>(a: &[A], b: &[B], dst: &mut [U], f: &dyn Fn(A, B) -> U) {
+        zip_body::<A, B, U, _, false>(a, b, dst, f);
+    }
+    each(a, b, dst, &f);
+}
+
+fn zip_update_through<A: Copy, B: Copy>(a: &mut [A], b: &[B], f: impl Fn(A, B) -> A) {
+    #[inline(never)]
+    fn each<A: Copy, B: Copy>(a: &mut [A], b: &[B], f: &dyn Fn(A, B) -> A) {
+        zip_update_body::<A, B, _, false>(a, b, f);
+    }
+    each(a, b, &f);
 }
 
 macro_rules! single {
@@ -563,5 +597,16 @@ mod tests {
         assert!((0..a.len()).all(|i| sum[i] == a[i] + b[i] + c[i]));
         add_n(&pool, &[], &mut sum);
         assert!(sum.iter().all(|&x| x == 0.0));
+    }
+
+    #[test]
+    fn old_processors_get_the_same_results() {
+        let (x, y): (Vec<i32>, Vec<i32>) = ((0..37).collect(), (0..37).map(|i| i * i).collect());
+        let (mut one, mut two) = (vec![0; 37], vec![0; 37]);
+        map_through(&x, &mut one, |x| x * 3);
+        zip_through(&x, &y, &mut two, |x, y| x - y);
+        update_through(&mut one, |x| x + 1);
+        zip_update_through(&mut two, &y, |x, y| x * 2 + y);
+        assert!((0..37).all(|i| one[i as usize] == i * 3 + 1 && two[i as usize] == (i - i * i) * 2 + i * i));
     }
 }

@@ -25,10 +25,11 @@ pub(crate) fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
 }
 
 /// Defines a function whose body, a generic function that ends in `const FMA: bool`, is compiled for each
-/// instruction set. Type parameters stand in brackets, first their names, then their bounds.
+/// instruction set. Type parameters stand in brackets, first their names, then their bounds. A body that is compiled for
+/// very many functions names another one to be used `or` else, on processors of this architecture that are too old.
 macro_rules! vectorized {
     ($(#[$doc:meta])* $vis:vis fn $name:ident [$($g:ident),*] [$($bounds:tt)*] ($($arg:ident: $t:ty),* $(,)?)
-        $(-> $ret:ty)? = $body:ident;) => {
+        $(-> $ret:ty)? = $body:ident $(or $other:ident)?;) => {
         $(#[$doc])*
         #[inline]
         $vis fn $name<$($bounds)*>($($arg: $t),*) $(-> $ret)? {
@@ -44,9 +45,22 @@ macro_rules! vectorized {
                     return unsafe { wide::<$($g),*>($($arg),*) };
                 }
             }
-            $body::<$($g,)* false>($($arg),*)
+            $crate::simd::vectorized!(@narrow $body [$($g),*] ($($arg),*) $($other)?)
         }
     };
+    (@narrow $body:ident [$($g:ident),*] ($($arg:ident),*)) => {
+        $body::<$($g,)* false>($($arg),*)
+    };
+    (@narrow $body:ident [$($g:ident),*] ($($arg:ident),*) $other:ident) => {{
+        #[cfg(target_arch = "x86_64")]
+        {
+            $other($($arg),*)
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            $body::<$($g,)* false>($($arg),*)
+        }
+    }};
 }
 pub(crate) use vectorized;
 

@@ -27,6 +27,10 @@ impl Shape {
 
     /// A shape from sizes that come from outside: negative sizes and products beyond memory are refused.
     pub fn checked(dims: impl IntoIterator<Item = i64>) -> Result<Shape> {
+        Shape::check(&mut dims.into_iter())
+    }
+
+    fn check(dims: &mut dyn Iterator<Item = i64>) -> Result<Shape> {
         let mut out = SmallVec::new();
         for dim in dims {
             out.push(

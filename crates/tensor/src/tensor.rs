@@ -221,15 +221,23 @@ impl Tensor {
         fill: impl FnOnce(&mut [u8]) -> Result<()>,
     ) -> Result<Tensor> {
         let shape = shape.into();
+        let mut buffer = Tensor::unfilled(dtype, &shape)?;
+        fill(buffer.as_bytes_mut())?;
+        Ok(Tensor::filled(dtype, shape, buffer))
+    }
+
+    fn unfilled(dtype: DType, shape: &Shape) -> Result<Buffer> {
         if !dtype.is_plain() {
             return Err(invalid!("a tensor of {dtype} cannot be made from bytes"));
         }
-        let mut buffer = Buffer::new(byte_count(dtype, &shape)?)?;
-        fill(buffer.as_bytes_mut())?;
+        Buffer::new(byte_count(dtype, shape)?)
+    }
+
+    fn filled(dtype: DType, shape: Shape, mut buffer: Buffer) -> Tensor {
         if dtype == DType::Bool {
             buffer.as_bytes_mut().iter_mut().for_each(|b| *b = (*b != 0) as u8);
         }
-        Ok(Tensor::from_storage(dtype, shape, Storage::Plain(buffer)))
+        Tensor::from_storage(dtype, shape, Storage::Plain(buffer))
     }
 
     #[inline]

@@ -1,11 +1,11 @@
 //! Kernels of two inputs that broadcast: the loops that arithmetic and comparisons share.
 //!
-//! Equal shapes and single values come first and cost nothing to recognise; only what is left pays for a plan. The
+//! Equal shapes come first and cost nothing to recognise; only what is left pays for a plan. The
 //! result takes the memory of an input that nobody else holds.
 
 use framework::KernelContext;
 use linalg::broadcast::{BroadcastPlan, binary, update};
-use linalg::elementwise::{map, map_in_place, zip, zip_in_place};
+use linalg::elementwise::{zip, zip_in_place};
 use linalg::parallel::Pool;
 use tensor::{DType, Element, OwnedTensor, Result, Shape, Tensor, broadcast, exhausted};
 
@@ -96,25 +96,15 @@ fn arithmetic<T: Element>(
         zip_in_place(pool, &mut y, b.as_slice::<T>()?, f);
         return Ok(y.into());
     }
-    if const { is_hot::<T>() } {
-        if a.dims() == b.dims() {
-            if b.is_unique() {
-                let mut y = b.into_owned::<T>()?;
-                zip_in_place(pool, &mut y, a.as_slice::<T>()?, |b, a| f(a, b));
-                return Ok(y.into());
-            }
-            let mut y = OwnedTensor::<T>::new(a.shape())?;
-            zip(pool, a.as_slice::<T>()?, b.as_slice::<T>()?, &mut y, f);
+    if const { is_hot::<T>() } && a.dims() == b.dims() {
+        if b.is_unique() {
+            let mut y = b.into_owned::<T>()?;
+            zip_in_place(pool, &mut y, a.as_slice::<T>()?, |b, a| f(a, b));
             return Ok(y.into());
         }
-        if b.num_elements() == 1 && b.shape().rank() <= a.shape().rank() {
-            let right = b.item::<T>()?;
-            return each(pool, a, move |left| f(left, right));
-        }
-        if a.num_elements() == 1 && a.shape().rank() <= b.shape().rank() {
-            let left = a.item::<T>()?;
-            return each(pool, b, move |right| f(left, right));
-        }
+        let mut y = OwnedTensor::<T>::new(a.shape())?;
+        zip(pool, a.as_slice::<T>()?, b.as_slice::<T>()?, &mut y, f);
+        return Ok(y.into());
     }
     let shape = broadcast(a.shape(), b.shape())?;
     let plan = plan(&a, &b)?;
@@ -123,20 +113,13 @@ fn arithmetic<T: Element>(
         update(pool, &plan, &mut y, b.as_slice::<T>()?, f);
         return Ok(y.into());
     }
-    let mut y = OwnedTensor::<T>::new(shape)?;
-    binary(pool, &plan, a.as_slice::<T>()?, b.as_slice::<T>()?, &mut y, f);
-    Ok(y.into())
-}
-
-/// `f` of each element, in place where nobody else holds them.
-fn each<T: Element>(pool: &Pool, mut x: Tensor, f: impl Fn(T) -> T + Sync) -> Result<Tensor> {
-    if x.is_unique() {
-        let mut y = x.into_owned::<T>()?;
-        map_in_place(pool, &mut y, f);
+    if const { is_hot::<T>() } && *b.shape() == shape && b.is_unique() {
+        let mut y = b.into_owned::<T>()?;
+        update(pool, &plan.swapped(), &mut y, a.as_slice::<T>()?, |b, a| f(a, b));
         return Ok(y.into());
     }
-    let mut y = OwnedTensor::<T>::new(x.shape())?;
-    map(pool, x.as_slice::<T>()?, &mut y, f);
+    let mut y = OwnedTensor::<T>::new(shape)?;
+    binary(pool, &plan, a.as_slice::<T>()?, b.as_slice::<T>()?, &mut y, f);
     Ok(y.into())
 }
 

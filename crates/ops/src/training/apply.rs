@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use std::array;
 use std::ops::Range;
 use std::sync::Arc;
-use tensor::{DType, PartialShape, Result, Tensor, internal, invalid};
+use tensor::{DType, Error, PartialShape, Result, Tensor, internal, invalid};
 
 /// An optimizer of `V` variables (the one that is trained, and its slots) and `S` settings.
 pub(super) trait Optimizer<const V: usize, const S: usize>: Send + Sync + Sized + 'static {
@@ -154,13 +154,13 @@ struct ApplyByElement<O, const V: usize, const S: usize>(Apply<O, V, S>);
 
 impl<O: Optimizer<V, S>, const V: usize, const S: usize> FloatKernel for Apply<O, V, S> {
     fn compute<T: Float>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
-        self.run::<T>(ctx, |settings, work| self.optimizer.step(settings, work))
+        self.run::<T>(ctx, &|settings, work| self.optimizer.step(settings, work))
     }
 }
 
 impl<O: FieldOptimizer<V, S>, const V: usize, const S: usize> FieldKernel for ApplyByElement<O, V, S> {
     fn compute<T: Field>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
-        self.0.run::<T>(ctx, |settings, work| self.0.optimizer.step_by_element(settings, work))
+        self.0.run::<T>(ctx, &|settings, work| self.0.optimizer.step_by_element(settings, work))
     }
 }
 
@@ -170,29 +170,37 @@ impl<O: Optimizer<V, S>, const V: usize, const S: usize> Apply<O, V, S> {
         Ok(Apply { optimizer: O::new(b)?, gradient: gradient_index::<O, V, S>(), is_sparse })
     }
 
-    fn run<T: Number>(&self, ctx: &mut KernelContext<'_>, step: impl Fn([T; S], Work<'_, T, V>)) -> Result<()> {
+    fn run<T: Number>(&self, ctx: &mut KernelContext<'_>, step: Step<'_, T, V, S>) -> Result<()> {
+        let inputs = Inputs { gradient: self.gradient, is_sparse: self.is_sparse, slots: O::SLOTS };
+        inputs.apply(ctx, &|settings| self.optimizer.check(settings, self.is_sparse), step)
+    }
+}
+
+/// A step of an optimizer, given its settings.
+type Step<'a, T, const V: usize, const S: usize> = &'a dyn Fn([T; S], Work<'_, T, V>);
+
+/// Which inputs an op of an optimizer has: all that need be known of it to prepare its step, which is therefore compiled
+/// for each number of them and not for each optimizer.
+struct Inputs {
+    gradient: usize,
+    is_sparse: bool,
+    slots: &'static [&'static str],
+}
+
+impl Inputs {
+    fn apply<T: Number, const V: usize, const S: usize>(
+        &self,
+        ctx: &mut KernelContext<'_>,
+        check: &dyn Fn([f64; S]) -> Result<()>,
+        step: Step<'_, T, V, S>,
+    ) -> Result<()> {
         let variables = variables::<V>(ctx)?;
-        let settings = self.settings::<T>(ctx)?;
-        self.optimizer.check(settings.map(|s| s.to_f64()), self.is_sparse)?;
+        let settings = self.settings::<T, V, S>(ctx)?;
+        check(settings.map(|s| s.to_f64()))?;
         let (gradient, pool) = (ctx.input(self.gradient), ctx.pool());
 
         lock_all(&variables, &mut |tensors| {
-            self.check_slots(&tensors)?;
-            let rows = if self.is_sparse {
-                let indices = ctx.input(self.gradient + 1);
-                check_rows(&*tensors[0], gradient, indices)?;
-                Some((indices, tensors[0].dims()[1..].iter().product()))
-            } else {
-                if tensors[0].shape() != gradient.shape() {
-                    return Err(invalid!(
-                        "var and {} do not have the same shape{} {}",
-                        ctx.node().op.inputs[self.gradient].name,
-                        tensors[0].shape(),
-                        gradient.shape()
-                    ));
-                }
-                None
-            };
+            let rows = self.check_shapes(ctx, &tensors)?;
             let mut failed = None;
             let state = tensors.map(|t| {
                 t.as_mut_slice::<T>().unwrap_or_else(|e| {
@@ -213,35 +221,53 @@ impl<O: Optimizer<V, S>, const V: usize, const S: usize> Apply<O, V, S> {
         Ok(())
     }
 
-    fn settings<T: Number>(&self, ctx: &KernelContext<'_>) -> Result<[T; S]> {
+    fn settings<T: Number, const V: usize, const S: usize>(&self, ctx: &KernelContext<'_>) -> Result<[T; S]> {
         let mut settings = [T::ZERO; S];
         let others =
             (V..ctx.num_inputs()).filter(|&i| i != self.gradient && !(self.is_sparse && i == self.gradient + 1));
         for (setting, index) in settings.iter_mut().zip(others) {
             let input = ctx.input(index);
             if !input.dims().is_empty() {
-                let name = ctx.node().op.inputs[index].name.as_str();
-                let what = match name {
-                    "l1" | "l2" => format!("{name} regularization strength"),
-                    "l2_shrinkage" => "l2 shrinkage regularization strength".to_string(),
-                    _ => name.to_string(),
-                };
-                return Err(invalid!("{what} is not a scalar: {}", input.shape()));
+                return Err(not_a_scalar(ctx, index));
             }
             *setting = if input.dtype() == T::DTYPE { input.item()? } else { T::from_i64(input.item::<i64>()?) };
         }
         Ok(settings)
     }
 
-    fn check_slots(&self, tensors: &[&mut Tensor; V]) -> Result<()> {
-        for (slot, name) in tensors[1..].iter().zip(O::SLOTS) {
-            if slot.shape() != tensors[0].shape() {
-                let (var, slot) = (tensors[0].shape(), slot.shape());
-                return Err(invalid!("var and {name} do not have the same shape{var} {slot}"));
+    /// The rows to change and the length of each, if only some are, once everything is seen to fit together.
+    fn check_shapes<'c>(
+        &self,
+        ctx: &'c KernelContext<'_>,
+        tensors: &[&mut Tensor],
+    ) -> Result<Option<(&'c Tensor, usize)>> {
+        let var = &*tensors[0];
+        for (slot, name) in tensors[1..].iter().zip(self.slots) {
+            if slot.shape() != var.shape() {
+                return Err(invalid!("var and {name} do not have the same shape{} {}", var.shape(), slot.shape()));
             }
         }
-        Ok(())
+        let gradient = ctx.input(self.gradient);
+        if self.is_sparse {
+            let indices = ctx.input(self.gradient + 1);
+            check_rows(var, gradient, indices)?;
+            return Ok(Some((indices, var.dims()[1..].iter().product())));
+        }
+        if var.shape() != gradient.shape() {
+            let name = &ctx.node().op.inputs[self.gradient].name;
+            return Err(invalid!("var and {name} do not have the same shape{} {}", var.shape(), gradient.shape()));
+        }
+        Ok(None)
     }
+}
+
+fn not_a_scalar(ctx: &KernelContext<'_>, index: usize) -> Error {
+    let what = match ctx.node().op.inputs[index].name.as_str() {
+        name @ ("l1" | "l2") => format!("{name} regularization strength"),
+        "l2_shrinkage" => "l2 shrinkage regularization strength".to_string(),
+        name => name.to_string(),
+    };
+    invalid!("{what} is not a scalar: {}", ctx.input(index).shape())
 }
 
 /// The variable and its slots.
@@ -333,6 +359,9 @@ pub(super) struct Work<'a, T, const V: usize> {
     rows: Option<(&'a Tensor, usize)>,
 }
 
+/// How stretches of the variable and its slots change by their stretch of the gradient.
+type Change<'a, T, const V: usize> = &'a (dyn Fn([&mut [T]; V], &[T]) + Sync);
+
 /// Elements worth a thread.
 const GRAIN: usize = 1 << 14;
 /// The work is cut into this many pieces per thread, so that a thread that is held up does not hold up the step.
@@ -347,6 +376,11 @@ impl<T: Number, const V: usize> Work<'_, T, V> {
     /// Calls `change` on stretches of the variable and its slots with their stretch of the gradient, in parallel;
     /// a row named twice is changed twice, in order.
     pub(super) fn each(self, change: impl Fn([&mut [T]; V], &[T]) + Sync) {
+        self.walk(&change);
+    }
+
+    // Compiled for each type and number of slots, and not for each optimizer.
+    fn walk(self, change: Change<'_, T, V>) {
         match self.rows {
             None => self.each_stretch(change),
             Some((indices, row)) => match (indices.as_slice::<i32>(), indices.as_slice::<i64>()) {
@@ -368,7 +402,7 @@ impl<T: Number, const V: usize> Work<'_, T, V> {
         });
     }
 
-    fn each_stretch(self, change: impl Fn([&mut [T]; V], &[T]) + Sync) {
+    fn each_stretch(self, change: Change<'_, T, V>) {
         let (pool, gradient) = (self.pool, self.gradient);
         let count = (pool.threads() * PIECES_PER_THREAD).min(gradient.len() / GRAIN);
         if pool.threads() == 1 || count <= 1 {
@@ -384,7 +418,7 @@ impl<T: Number, const V: usize> Work<'_, T, V> {
         });
     }
 
-    fn each_row<N: Int>(self, indices: &[N], row: usize, change: impl Fn([&mut [T]; V], &[T]) + Sync) {
+    fn each_row<N: Int>(self, indices: &[N], row: usize, change: Change<'_, T, V>) {
         if row == 0 || indices.is_empty() {
             return;
         }
