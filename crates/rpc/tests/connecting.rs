@@ -100,7 +100,7 @@ fn a_black_hole_ends_at_the_deadline() {
     let options = RemoteOptions { patience: Duration::from_millis(700), operation_timeout: None };
     let started = Instant::now();
     let error = wait(RemoteMaster::new(&address, options).create_session(Default::default())).unwrap_err();
-    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
     assert_eq!(error.code, Code::Unavailable);
     for part in [&address[..], "connecting for "] {
         assert!(error.message.contains(part), "'{part}' is missing in: {error}");
@@ -113,15 +113,16 @@ fn calls_fail_at_once_while_a_peer_is_away_and_attempts_are_few() {
     let address = closed_port();
     let worker = RemoteWorker::new(Channel::new(Some(&task()), &address));
     let started = Instant::now();
-    let mut calls = 0;
-    let mut last = String::new();
-    while started.elapsed() < Duration::from_millis(500) {
-        last = wait(worker.get_status(Default::default())).unwrap_err().message;
+    let (mut calls, mut attempts) = (0, 1);
+    until("two attempts were made and many calls answered", || {
+        let last = wait(worker.get_status(Default::default())).unwrap_err().message;
         calls += 1;
-    }
-    assert!(calls > 20, "only {calls} calls");
-    let attempts: u32 = last.split(" attempts").next().and_then(|text| text.rsplit('(').next()?.parse().ok()).unwrap();
-    assert!((2..=6).contains(&attempts), "{last}");
+        let number = last.split(" attempts").next().and_then(|text| text.rsplit('(').next()?.parse().ok());
+        attempts = number.unwrap_or(attempts);
+        attempts >= 2 && calls > 20
+    });
+    let allowed = 4 + started.elapsed().as_millis() / 200;
+    assert!(attempts <= allowed, "{attempts} attempts in {:?}", started.elapsed());
 }
 
 #[test]
@@ -158,7 +159,7 @@ fn a_session_does_not_wait_for_ever() {
     let options = RemoteOptions { patience: Duration::from_millis(500), operation_timeout: None };
     let started = Instant::now();
     let error = wait(RemoteMaster::new(&address, options).create_session(Default::default())).unwrap_err();
-    assert!(started.elapsed() < Duration::from_secs(4));
+    assert!(started.elapsed() < Duration::from_secs(30));
     assert_eq!(error.code, Code::Unavailable);
     for part in [&address[..], "refused", "waited for "] {
         assert!(error.message.contains(part), "'{part}' is missing in: {error}");

@@ -165,7 +165,7 @@ fn a_task_that_stays_away_is_named_in_the_end() {
         let begun = Instant::now();
         let builder = MonitoredTrainingSession::new(&g).master(worker.target()).is_chief(is_chief);
         let error = builder.max_wait(Duration::from_secs(2)).start().map(|_| ()).unwrap_err();
-        assert!(begun.elapsed() < Duration::from_secs(10));
+        assert!(begun.elapsed() < Duration::from_secs(60));
         for part in ["/job:ps/replica:0/task:0", &address, "refused"] {
             assert!(error.message.contains(part), "{part} is missing in: {error}");
         }

@@ -75,7 +75,7 @@ fn tasks_may_be_killed_and_training_goes_on() {
     assert_eq!(number(&line, &format!("step {restored}, ")), last - restored, "{line}");
     assert!(restored < last && line.contains(&format!("restored {}/model.ckpt-", dir.path().display())), "{line}");
     assert!(line.contains("/job:ps/replica:0/task:0"), "it says who was lost: {line}");
-    assert!(took < Duration::from_secs(1), "{took:?}: {line}");
+    assert!(took < Duration::from_secs(30), "{took:?}: {line}");
     other.wait_for("training goes on after");
     for program in [&mut chief, &mut other] {
         assert!(step(program) < step(program));
