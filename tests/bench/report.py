@@ -119,7 +119,7 @@ class Book:
                 with open(os.path.join(images, file), "w") as image:
                     image.write(curve(title, x_title, points))
                 sections += ["### %s" % title, "", "![%s](images/%s)" % (title, file), ""]
-                sections += ["%s." % growth_in_words(kind, points) for kind in KINDS if grown(kind, points)] + [""]
+                sections += ["- %s." % growth_in_words(kind, points) for kind in KINDS if grown(kind, points)] + [""]
                 sections += table(points.values()) + [""]
                 on_curves.update(r.name for r in points.values())
         rest = [r for r in self.results.values() if r.name not in on_curves or r.name in LARGE]
@@ -195,7 +195,7 @@ def table(results):
 def rows(results):
     for result in results:
         cell = lambda kind: "%s ± %.0f %%" % (short(result.median(kind)), result.spread(kind)) if result.values[kind] else "–"
-        ratio = lambda kind: "–" if result.ratio(kind) is None else "**%.2f**" % result.ratio(kind)
+        ratio = lambda kind: "–" if result.ratio(kind) is None else "**%s**" % two_digits(result.ratio(kind))
         better = "more" if result.unit in MORE_IS_BETTER else "less"
         cells = [cell("theirs"), cell("ours"), ratio("ours"), cell("rust"), ratio("rust")]
         yield "| %s, %s | %s | %s |" % (result.name, result.unit, better, " | ".join(cells))
@@ -215,12 +215,16 @@ def growth_in_words(kind, points):
     found = grown(kind, points)
     (first, start), (last, end) = found[0], found[-1]
     values = [value for _, value in found]
-    words = "%s: %.2f times at %s what it is at %s, and %.2f times from the lowest to the highest point"
-    return words % (NAMES[kind], end / start, last, first, max(values) / min(values))
+    words = "%s: at %s it is %.2f times what it is at %s; from the lowest point to the highest %.2f times"
+    return words % (NAMES[kind], last, end / start, first, max(values) / min(values))
 
 
 def short(value):
     return "{:,.0f}".format(value) if value >= 100 else "%.3g" % value
+
+
+def two_digits(value):
+    return "%.2f" % value if value >= 0.1 else "%.2g" % value
 
 
 def plural(count):

@@ -86,7 +86,7 @@ def measure(workload, kind, arguments):
 def in_cluster(workload, kind, by_rust, arguments, scratch):
     servers = "theirs" if kind == catalogue.THEIRS else "ours"
     absent = workload.absent_for_rust if by_rust else ()
-    with Cluster(servers, arguments.binary, workload.jobs, absent) as cluster:
+    with Cluster(servers, arguments.binary, workload.jobs, absent, forked=True) as cluster:
         if by_rust:
             yield from rust_client(workload, cluster, arguments.client)
             return

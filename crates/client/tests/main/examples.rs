@@ -11,6 +11,7 @@ mod mnist_cnn;
 mod mnist_local;
 
 use crate::programs::{Program, free_addresses};
+use ferroflow::Server;
 
 #[test]
 fn hello_says_hello() {
@@ -66,4 +67,28 @@ fn mnist_cnn_trains() {
     let flags = mnist_cnn::mnist_data::Flags { data_dir: None, steps: Some(4) };
     let accuracy = mnist_cnn::train(&flags, 20).unwrap();
     assert!(accuracy > 0.1, "better than guessing: {accuracy}");
+}
+
+#[test]
+fn bench_client_measures_every_kind_of_step() {
+    for (workload, wanted) in [
+        ("null_step", "null step, 16 threads"),
+        ("step_over_two_tasks", "step over ps and worker, 1 thread: median time"),
+        ("training", "MNIST replica, asynchronous, 1 ps and 2 workers"),
+        ("training_sync", "MNIST replica, synchronous, 1 ps and 2 workers"),
+        ("towers", "in-graph, 2 towers, fed by the client"),
+        ("dense_4KB", "push 4 KB"),
+    ] {
+        let servers = Server::create_cluster([("ps", 1), ("worker", 2)]).unwrap();
+        let hosts = |job: &str, count: u32| {
+            let addresses = (0..count).map(|index| servers[0].cluster().task_address(job, index).unwrap().to_string());
+            format!("--{job}_hosts={}", addresses.collect::<Vec<_>>().join(","))
+        };
+        let flags = [workload, &hosts("ps", 1), &hosts("worker", 2), "--seconds", "0.01"];
+        let lines = Program::start("bench_client", &flags).finish();
+        let fields: Vec<Vec<&str>> = lines.iter().map(|line| line.split('\t').collect()).collect();
+        let is_measurement = |line: &Vec<&str>| line.len() == 3 && line[1].parse::<f64>().is_ok();
+        assert!(fields.iter().all(is_measurement), "{workload}: {lines:?}");
+        assert!(fields.iter().any(|line| line[0] == wanted), "{workload}: {lines:?}");
+    }
 }
