@@ -14,6 +14,7 @@ use crate::channel::{Channel, Lane, Outgoing};
 use crate::fields;
 use crate::grpc::message::{Broken, Incoming};
 use crate::pieces::{Pieces, Writer};
+use crate::runtime;
 use crate::server::{Kept, SHORT_MAX};
 use bytes::Bytes;
 use distributed::brief;
@@ -213,8 +214,7 @@ async fn read_answer(incoming: &mut Incoming) -> Result<Option<io::Result<Delive
 impl Lent {
     /// Copies what is lent. It fails if that cannot be read, or may have been let go of meanwhile.
     fn read(&self, buffer: &mut [u8]) -> io::Result<()> {
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let parts = buffer.len().div_ceil(PART).clamp(1, PARTS_MAX.min(cores));
+        let parts = buffer.len().div_ceil(PART).clamp(1, PARTS_MAX.min(runtime::cores()));
         let part_len = buffer.len().div_ceil(parts).max(1);
         let copy = |index: usize, part: &mut [u8]| {
             let address = self.address.wrapping_add((index * part_len) as u64);

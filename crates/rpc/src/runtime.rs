@@ -29,8 +29,10 @@ pub fn steps() -> &'static Handle {
     RUNTIME.get_or_init(|| start("ferroflow-step", (cores() + 2).max(4))).handle()
 }
 
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, |n| n.get())
+/// How many threads can run at once; asked once, since the system looks through several files for it.
+pub(crate) fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
 }
 
 fn start(name: &str, threads: usize) -> Runtime {

@@ -92,19 +92,26 @@ fn path(tensor: &Tensor) -> Result<PathBuf> {
 
 /// The names and slices of the tensors to save or restore, one of each for every tensor.
 fn names_and_slices(ctx: &KernelContext<'_>, count: usize) -> Result<Vec<(String, String)>> {
-    let (names, slices) = (ctx.input(1), ctx.input(2));
-    for (what, tensor) in [("tensor_names", names), ("shape_and_slices", slices)] {
+    for (what, tensor) in [("tensor_names", ctx.input(1)), ("shape_and_slices", ctx.input(2))] {
         if tensor.shape().rank() != 1 || tensor.num_elements() != count {
             return Err(invalid!("Input {what} should be an 1-D tensor of {count}, got shape {}", tensor.shape()));
         }
     }
+    (0..count).map(|index| name_and_slice(ctx, index)).collect()
+}
+
+/// The name and the slice of one of the tensors.
+fn name_and_slice(ctx: &KernelContext<'_>, index: usize) -> Result<(String, String)> {
+    let (names, slices) = (ctx.input(1).as_strings()?, ctx.input(2).as_strings()?);
+    let (Some(name), Some(slice)) = (names.get(index), slices.get(index)) else {
+        let (names, slices) = (names.len(), slices.len());
+        return Err(invalid!("tensor {index} is wanted of {names} names and {slices} slices"));
+    };
     let text = |bytes: &[u8]| std::str::from_utf8(bytes).map(str::to_string);
-    let pairs = names.as_strings()?.iter().zip(slices.as_strings()?);
-    let pairs = pairs.map(|(name, slice)| match (text(name), text(slice)) {
+    match (text(name), text(slice)) {
         (Ok(name), Ok(slice)) => Ok((name, slice)),
         _ => Err(invalid!("the name or slice of a tensor is not UTF-8: {:?}", String::from_utf8_lossy(name))),
-    });
-    pairs.collect()
+    }
 }
 
 struct Save;
@@ -197,11 +204,9 @@ struct RestorePart {
 impl Kernel for RestorePart {
     fn compute(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
         let prefix = path(ctx.input(0))?;
-        let names = names_and_slices(ctx, ctx.input(1).num_elements())?;
-        let wanted = names.get(self.index);
-        let (name, slice) = wanted.ok_or_else(|| invalid!("tensor {} is wanted of {}", self.index, names.len()))?;
+        let (name, slice) = name_and_slice(ctx, self.index)?;
         let reader = BundleReader::open(Arc::new(LocalFiles), &prefix)?;
-        ctx.set_output(0, restore(&reader, name, slice, self.dtype)?)
+        ctx.set_output(0, restore(&reader, &name, &slice, self.dtype)?)
     }
 }
 

@@ -123,18 +123,7 @@ impl Incoming {
     /// The message of a stream that its receiver ends: what follows is not waited for.
     pub async fn message_and_leave(&mut self) -> Result<Option<Pieces>, Broken> {
         self.has_left = true;
-        let mut pieces = Pieces::default();
-        let mut announced = None;
-        while let Some(chunk) = self.chunk().await? {
-            pieces.gather(chunk);
-            if announced.is_none() && pieces.len() >= PREFIX {
-                announced = Some(prefix(&mut pieces)?);
-            }
-            if announced.is_some_and(|(_, len)| pieces.len() >= len) {
-                return self.whole(pieces, announced);
-            }
-        }
-        self.whole(pieces, announced)
+        self.message().await
     }
 
     /// Whether the stream is to be ended by us.
@@ -166,12 +155,10 @@ impl Incoming {
             if announced.is_some_and(|(_, len)| pieces.len() > len) {
                 return Err(internal!("a unary call carries more than one message").into());
             }
+            if self.has_left && announced.is_some_and(|(_, len)| pieces.len() == len) {
+                break;
+            }
         }
-        self.whole(pieces, announced)
-    }
-
-    /// The message that these pieces are, if they are all of it.
-    fn whole(&self, pieces: Pieces, announced: Option<(bool, usize)>) -> Result<Option<Pieces>, Broken> {
         match announced {
             None if pieces.is_empty() => Ok(None),
             Some((packed, len)) if pieces.len() == len => {
