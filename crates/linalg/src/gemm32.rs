@@ -26,8 +26,9 @@ const FEW_ROWS: usize = 256;
 /// Up to this many elements, a result with long sums is made in parts; so many at most.
 const SMALL: usize = 1 << 14;
 const PARTS: usize = 8;
-/// Below this many multiplications one thread is faster than two.
+/// Below this many multiplications one thread is faster than two, the second awake or not.
 const ALONE: usize = 1 << 19;
+const ALONE_ASLEEP: usize = 1 << 22;
 /// The most that a packed right matrix takes at once, in elements.
 const PACKED_MAX: usize = 16 << 20;
 
@@ -50,7 +51,8 @@ pub(crate) fn gemm(pool: &Pool, shape: &GemmShape, a: &[f32], b: &[f32], c: &mut
         return vector_times_matrix(pool, shape.accumulate, b, a, m, !shape.transpose_a, c);
     }
     let inline = Pool::inline();
-    let pool = if m * n * k <= ALONE { &inline } else { pool };
+    let alone = if pool.is_awake() { ALONE } else { ALONE_ASLEEP };
+    let pool = if m * n * k <= alone { &inline } else { pool };
     let product = Product { shape, a, b };
     if m * n <= SMALL && k >= 4 * m.max(n) && k >= 2 * DEPTH {
         product.by_parts_of_sums(pool, c);

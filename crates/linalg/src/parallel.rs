@@ -64,6 +64,11 @@ impl Pool {
         self.handle.as_ref().map_or(1, |handle| handle.threads)
     }
 
+    /// Whether a thread looks for work at this moment: it joins a loop at once, while others have to be woken.
+    pub fn is_awake(&self) -> bool {
+        self.handle.as_ref().is_some_and(|handle| handle.shared.searching.load(Ordering::Relaxed) > 0)
+    }
+
     /// Runs the work on a thread of the pool, never on the caller (unless the pool is `inline`).
     pub fn spawn(&self, work: Box<dyn FnOnce() + Send>) {
         match &self.handle {
@@ -73,10 +78,13 @@ impl Pool {
     }
 
     /// Calls `body` on disjoint ranges that cover `0..len`, in parallel, each of `grain` elements or more (but for
-    /// the last), and returns when all are done. A panic in `body` is passed on to the caller.
+    /// the last), and returns when all are done. A grain is worth some ten microseconds; if it is one element, any
+    /// time. A panic in `body` is passed on to the caller.
     pub fn for_each(&self, len: usize, grain: usize, body: &(dyn Fn(Range<usize>) + Sync)) {
         let grain = grain.max(1);
-        let Some(handle) = self.handle.as_ref().filter(|handle| handle.threads > 1 && len > grain) else {
+        let is_short = grain > 1 && len < grain.saturating_mul(WORTH_WAKING);
+        let is_alone = len <= grain || is_short && !self.is_awake();
+        let Some(handle) = self.handle.as_ref().filter(|handle| handle.threads > 1 && !is_alone) else {
             if len > 0 {
                 body(0..len);
             }
@@ -139,6 +147,8 @@ impl Pool {
 
 /// A loop is cut into this many pieces per thread, so that a thread that is held up does not hold up the loop.
 const PIECES_PER_THREAD: usize = 8;
+/// A loop of fewer grains is over before a thread that sleeps has woken up and found its part.
+const WORTH_WAKING: usize = 8;
 /// How long an idle thread looks for work before it sleeps, as long as it finds some.
 const SEARCH: Duration = Duration::from_micros(40);
 /// After so many times in a row in which looking was in vain, a thread sleeps at once: others may want its core.

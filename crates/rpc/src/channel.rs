@@ -6,6 +6,7 @@
 
 use crate::grpc::message::{Broken, Incoming};
 use crate::grpc::{CONTENT_TYPE, OUR_KIND, status, timeout};
+use crate::joined::{Hold, Joined};
 use crate::pieces::Pieces;
 use crate::runtime;
 use crate::socket::Socket;
@@ -460,7 +461,7 @@ async fn live(link: Weak<Link>, address: String, generation: u64) {
     }
 }
 
-type Connection = std::pin::Pin<Box<h2::client::Connection<Socket>>>;
+type Connection = std::pin::Pin<Box<h2::client::Connection<Joined<Socket>>>>;
 
 async fn connect(address: &str) -> Result<(Connection, SendRequest<Bytes>)> {
     let (socket, first_frame) = Socket::client(open_socket(address).await?)?;
@@ -470,7 +471,7 @@ async fn connect(address: &str) -> Result<(Connection, SendRequest<Bytes>)> {
         .max_frame_size(FRAME_MAX)
         .max_header_list_size(HEADERS_MAX)
         .enable_push(false)
-        .handshake::<_, Bytes>(socket);
+        .handshake::<_, Bytes>(Joined::new(socket, Hold::default()));
     let silent = || unavailable!("the connection was accepted, but nothing came for {}", Seconds(STEP_TIME));
     let step = tokio::time::timeout(STEP_TIME, handshake).await.map_err(|_| silent())?;
     let (sender, connection) = step.map_err(|e| handshake_failed(&e))?;

@@ -14,6 +14,7 @@ pub mod forget;
 mod freed;
 pub mod grpc;
 pub mod holder;
+mod joined;
 mod lend;
 pub mod lost;
 pub mod master_service;

@@ -9,6 +9,7 @@ use crate::budget::Budget;
 use crate::channel::{CONNECTION_WINDOW, FRAME_MAX, HEADERS_MAX, STREAM_WINDOW};
 use crate::grpc::message::{Broken, Incoming};
 use crate::grpc::{CONTENT_TYPE, OUR_KIND, status, timeout};
+use crate::joined::{Hold, Joined};
 use crate::pieces::{MESSAGE_MAX, PREFIX, Pieces};
 use crate::socket::Socket;
 use crate::{freed, holder, runtime};
@@ -268,6 +269,7 @@ async fn next_connection(
 /// One connection, from its first byte to its last.
 async fn converse(stream: TcpStream, services: Services, memory: Arc<Budget>, mut phase: watch::Receiver<Phase>) {
     let Ok(socket) = Socket::server(stream) else { return };
+    let hold = Hold::default();
     let handshake = h2::server::Builder::new()
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
@@ -275,7 +277,7 @@ async fn converse(stream: TcpStream, services: Services, memory: Arc<Budget>, mu
         .max_header_list_size(HEADERS_MAX)
         .max_concurrent_streams(CALLS_MAX)
         .max_pending_accept_reset_streams(RESETS_MAX)
-        .handshake::<_, Bytes>(socket);
+        .handshake::<_, Bytes>(Joined::new(socket, hold.clone()));
     let Ok(Ok(mut connection)) = tokio::time::timeout(HANDSHAKE_TIME, handshake).await else { return };
     let connection_end = ConnectionEnd(Connection::open());
     let mut busy = Busy::default();
@@ -285,7 +287,7 @@ async fn converse(stream: TcpStream, services: Services, memory: Arc<Budget>, mu
             Phase::Draining => connection.graceful_shutdown(),
             Phase::Closed => return,
         }
-        match next_request(&mut connection, &mut phase, &mut busy).await {
+        match next_request(&mut connection, &hold, &mut phase, &mut busy).await {
             ControlFlow::Continue(None) => {}
             ControlFlow::Continue(Some((request, respond))) => {
                 start(request, respond, &services, &memory, &phase, &connection_end.0, &busy).await;
@@ -328,7 +330,8 @@ type Arrived = (Request<h2::RecvStream>, SendResponse<Bytes>);
 
 /// The next call on a connection, or nothing if the server's phase has changed; a break at the connection's end.
 async fn next_request(
-    connection: &mut h2::server::Connection<Socket, Bytes>,
+    connection: &mut h2::server::Connection<Joined<Socket>, Bytes>,
+    hold: &Hold,
     phase: &mut watch::Receiver<Phase>,
     busy: &mut Busy,
 ) -> ControlFlow<(), Option<Arrived>> {
@@ -336,7 +339,7 @@ async fn next_request(
     poll_fn(|cx| match changed.as_mut().poll(cx) {
         Poll::Ready(Ok(())) => Poll::Ready(ControlFlow::Continue(None)),
         Poll::Ready(Err(_)) => Poll::Ready(ControlFlow::Break(())), // the server is gone
-        Poll::Pending => match connection.poll_accept(cx) {
+        Poll::Pending => match accept_next(connection, hold, busy, cx) {
             Poll::Ready(Some(Ok(arrived))) => {
                 busy.0.get_or_insert_with(Instant::now);
                 Poll::Ready(ControlFlow::Continue(Some(arrived)))
@@ -350,6 +353,19 @@ async fn next_request(
         },
     })
     .await
+}
+
+/// Answers to calls that came together leave together, unless that takes long.
+fn accept_next(
+    connection: &mut h2::server::Connection<Joined<Socket>, Bytes>,
+    hold: &Hold,
+    busy: &Busy,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Arrived, h2::Error>>> {
+    hold.set(busy.0.is_some() && !busy.is_full());
+    let arrived = connection.poll_accept(cx);
+    hold.set(false);
+    if arrived.is_pending() && hold.has_put_off() { connection.poll_accept(cx) } else { arrived }
 }
 
 async fn start(
