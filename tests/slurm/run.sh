@@ -11,9 +11,12 @@ pids=()
 main() {
   install
   start
-  printf '\n==> an allocation of three tasks: 1 ps and 2 workers\n'
-  train sync --sync
-  train async
+  printf '\n==> launched in an allocation of three tasks: 1 ps and 2 workers\n'
+  launch=(salloc --quiet -n 3 "$ferroflow" launch --slurm --ps 1 -- "$ferroflow" demo-task '{flags}')
+  train sync "${launch[@]}" --sync
+  train async "${launch[@]}"
+  printf '\n==> started by srun, three tasks that find their places themselves\n'
+  train srun srun --quiet -n 3 "$ferroflow" demo-task --slurm_ps=1
   printf '\nall green\n'
 }
 
@@ -68,12 +71,11 @@ CONF
   wait_for "a node that is idle" sh -c 'sinfo -h -o %T | grep -q idle'
 }
 
-# train NAME FLAGS: trains in an allocation, then looks that it has learned and that nothing is left of it.
+# train NAME COMMAND: trains in an allocation, then looks that it has learned and that nothing is left of it.
 train() {
   local name="$1" log="$work/$1.log"
   shift
-  if ! timeout 300 salloc --quiet -n 3 "$ferroflow" launch --slurm --ps 1 -- \
-    "$ferroflow" demo-task '{flags}' --train_dir="$work/$name" --steps=300 "$@" >"$log" 2>&1; then
+  if ! timeout 300 "$@" --train_dir="$work/$name" --steps=300 >"$log" 2>&1; then
     tail -n 40 "$log" "$work"/slurm*.out >&2
     fail "training in the allocation failed"
   fi

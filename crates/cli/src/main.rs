@@ -18,7 +18,7 @@ use std::process::ExitCode;
 Examples:
   ferroflow demo mnist
   ferroflow launch --ps 1 --workers 2 -- ./trainer {flags}
-  ferroflow server --cluster 'ps|h0:2222,worker|h1:2222;h2:2222' --job-name ps --task-index 0
+  ferroflow server --cluster 'ps|h0:2222,worker|h1:2222;h2:2222' --job_name ps --task_index 0
   ferroflow status grpc://h1:2222
   ferroflow stop grpc://h1:2222 --all
   ferroflow checkpoint show train_logs
@@ -26,21 +26,22 @@ Examples:
   ferroflow graph show model/graph.pb")]
 struct Arguments {
     /// How much to log: error, warn, info, debug or trace
-    #[arg(long, global = true, value_name = "LEVEL", default_value = "info", value_parser = LEVELS, hide_possible_values = true)]
+    #[arg(long, global = true, value_name = "LEVEL", default_value = "info", value_parser = LEVELS, hide_possible_values = true, help_heading = LOGGING)]
     log: String,
-    /// How to write log lines
-    #[arg(long, global = true, value_enum, default_value_t)]
+    /// How to write log lines: text, for people, or json, one object a line
+    #[arg(long, global = true, value_name = "FORMAT", value_enum, default_value_t, hide_possible_values = true, help_heading = LOGGING)]
     log_format: logging::Format,
     #[command(subcommand)]
     command: Command,
 }
 
+const LOGGING: &str = "Logging";
 const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
 
 #[derive(Subcommand)]
 enum Command {
     /// Show what it can do: train on a cluster of processes on this machine
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  ferroflow demo mnist")]
     Demo(commands::demo::Command),
     #[command(hide = true)]
     DemoTask(commands::demo::task::Arguments),
@@ -49,11 +50,20 @@ enum Command {
     Status(commands::status::Arguments),
     Stop(commands::status::StopArguments),
     /// Look into checkpoints
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  ferroflow checkpoint ls train_logs
+  ferroflow checkpoint show train_logs                 # the latest one
+  ferroflow checkpoint show train_logs/model.ckpt-200 hid_w
+  ferroflow checkpoint verify train_logs/model.ckpt-200
+  ferroflow checkpoint diff train_logs/model.ckpt-100 train_logs/model.ckpt-200"
+    )]
     Checkpoint(commands::checkpoint::Command),
     Events(commands::events::Arguments),
     /// Look into graph files
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  ferroflow graph show model/graph.pb --sizes")]
     Graph(commands::graph::Command),
     Completions(commands::completions::Arguments),
 }

@@ -2,26 +2,34 @@
 
 use crate::op::Op;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use tensor::{Result, not_found};
 
 /// All ops by name; a clone is the same list.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Registry {
-    ops: Arc<HashMap<String, Arc<Op>>>,
+    ops: Arc<LazyLock<Ops, Box<dyn FnOnce() -> Ops + Send>>>,
+}
+
+type Ops = HashMap<String, Arc<Op>>;
+
+impl Default for Registry {
+    fn default() -> Registry {
+        Registry::new([])
+    }
 }
 
 impl Registry {
     /// A registry of these ops. Two of one name are a mistake of ours.
     pub fn new(ops: impl IntoIterator<Item = Op>) -> Registry {
-        let mut by_name = HashMap::new();
-        for op in ops {
-            let op = op.resolved();
-            let name = op.name.clone();
-            let old = by_name.insert(name.clone(), Arc::new(op));
-            assert!(old.is_none(), "op {name} is defined twice");
-        }
-        Registry { ops: Arc::new(by_name) }
+        let ops = by_name(ops);
+        Registry { ops: Arc::new(LazyLock::new(Box::new(move || ops))) }
+    }
+
+    /// A registry of the ops that this function lists, which is asked when one is first looked for: a server that only
+    /// waits has no need of them.
+    pub fn listed_by(ops: fn() -> Vec<Op>) -> Registry {
+        Registry { ops: Arc::new(LazyLock::new(Box::new(move || by_name(ops())))) }
     }
 
     /// The op of this name.
@@ -42,6 +50,17 @@ impl Registry {
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Op>> {
         self.ops.values()
     }
+}
+
+fn by_name(ops: impl IntoIterator<Item = Op>) -> Ops {
+    let mut by_name = HashMap::new();
+    for op in ops {
+        let op = op.resolved();
+        let name = op.name.clone();
+        let old = by_name.insert(name.clone(), Arc::new(op));
+        assert!(old.is_none(), "op {name} is defined twice");
+    }
+    by_name
 }
 
 impl std::fmt::Debug for Registry {
@@ -75,6 +94,20 @@ fn distance(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn ops_are_listed_when_one_is_looked_for() {
+        static ASKED: AtomicU32 = AtomicU32::new(0);
+        let registry = Registry::listed_by(|| {
+            ASKED.fetch_add(1, Ordering::Relaxed);
+            vec![Op::new("Add")]
+        });
+        let same = registry.clone();
+        assert_eq!(ASKED.load(Ordering::Relaxed), 0);
+        assert!(registry.get("Add").is_some() && same.get("Add").is_some());
+        assert_eq!(ASKED.load(Ordering::Relaxed), 1);
+    }
 
     #[test]
     fn an_unknown_op_is_answered_with_the_nearest() {

@@ -26,7 +26,7 @@ use framework::{Op, Registry};
 
 /// All ops there are.
 pub fn registry() -> Registry {
-    Registry::new(ops())
+    Registry::listed_by(ops)
 }
 
 fn ops() -> Vec<Op> {

@@ -99,7 +99,8 @@ fn describe(name: &str, tensor: &Tensor) -> Result<String> {
         let sum: f64 = values.iter().sum();
         let (low, high) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
         let odd = values.iter().filter(|value| !value.is_finite()).count();
-        let _ = write!(out, "min {low:.6}, max {high:.6}, mean {:.6}", sum / values.len() as f64);
+        let mean = sum / values.len() as f64;
+        let _ = write!(out, "min {}, max {}, mean {}", precise(low), precise(high), precise(mean));
         let _ = writeln!(out, "{}", if odd > 0 { format!(", {odd} not finite") } else { String::new() });
     }
     let _ = writeln!(out, "{tensor}");
@@ -152,8 +153,47 @@ fn change(a: &Tensor, b: &Tensor) -> Result<Option<String>> {
         return Ok(None);
     }
     if let ([from], [to]) = (left.as_slice(), right.as_slice()) {
-        return Ok(Some(format!("{from} became {to}")));
+        return Ok(Some(format!("{} became {}", precise(*from), precise(*to))));
     }
     let most = left.iter().zip(&right).map(|(x, y)| (y - x).abs()).fold(0.0, f64::max);
-    Ok(Some(format!("{count} of {} values differ, at most by {most:.6}", left.len())))
+    Ok(Some(format!("{count} of {} values differ, at most by {}", left.len(), precise(most))))
+}
+
+/// A number with six digits or more, without rows of zeros.
+fn precise(value: f64) -> String {
+    let size = value.abs();
+    if value == value.trunc() && size < 1e15 {
+        format!("{value:.0}")
+    } else if (1e-3..1e9).contains(&size) {
+        format!("{value:.6}")
+    } else {
+        format!("{value:.5e}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_neither_rounded_away_nor_rows_of_zeros() {
+        for (value, want) in [
+            (0.0, "0"),
+            (1001.0, "1001"),
+            (-0.5, "-0.500000"),
+            (0.00012345678, "1.23457e-4"),
+            (5.605e-45, "5.60500e-45"),
+            (1.5e300, "1.50000e300"),
+            (f64::NAN, "NaN"),
+        ] {
+            assert_eq!(precise(value), want);
+        }
+    }
+
+    #[test]
+    fn a_change_of_one_number_shows_it() {
+        let changed = |a: f32, b: f32| change(&Tensor::from(a), &Tensor::from(b)).unwrap();
+        assert_eq!(changed(0.81, 5.6e-45).as_deref(), Some("0.810000 became 5.60519e-45"));
+        assert_eq!(changed(1.0, 1.0), None);
+    }
 }

@@ -58,6 +58,10 @@ fn chosen(mut scalars: BTreeMap<String, Vec<Point>>, tag: Option<&str>) -> Resul
 fn curves(scalars: &BTreeMap<String, Vec<Point>>, width: usize, height: usize) -> String {
     let mut out = String::new();
     for (tag, points) in scalars {
+        if let [point] = points.as_slice() {
+            let _ = writeln!(out, "{tag}: {} at step {}\n", plot::number(point.value), point.step);
+            continue;
+        }
         let last = points.last().map_or(f64::NAN, |point| point.value);
         let _ = writeln!(out, "{tag}: {} points, last {}", points.len(), plot::number(last));
         let points: Vec<(f64, f64)> = points.iter().map(|point| (point.step as f64, point.value)).collect();

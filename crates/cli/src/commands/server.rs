@@ -30,8 +30,7 @@ pub struct Arguments {
     /// Seconds that a session waits for a task it needs
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, allow_negative_numbers = true)]
     wait: f64,
-    /// What synchronous training on this task does when a worker is lost, unless its graph says: shrink goes on with the
-    /// others, wait waits for it as TensorFlow does, fail ends with an error that names it
+    /// When a synchronous training that does not say loses a worker: shrink goes on, wait waits for it, fail ends
     #[arg(long = "lost-worker", alias = "lost_worker", value_name = "POLICY", default_value_t)]
     lost_worker: LostWorker,
 }

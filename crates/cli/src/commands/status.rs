@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 /// Show the tasks of a cluster: devices, sessions, steps a second, running steps and what each waits for
 #[derive(Args)]
 #[command(after_help = "\
+SESSIONS counts those opened on a task + those that run a part of their graph on it. Below a task stand its running steps,
+and what each of them waits for.
+
 Examples:
   ferroflow status grpc://h1:2222
   ferroflow status h1:2222 --watch
@@ -69,7 +72,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         let interval = Duration::try_from_secs_f64(arguments.interval).map_err(|_| {
             Error::new(Code::InvalidArgument, format!("--interval is {}, wanted seconds", arguments.interval))
         })?;
-        return watch(&arguments.target, limit, interval.max(Duration::from_millis(50)), rates);
+        return watch(&arguments.target, limit, interval.max(Duration::from_millis(50)), table(&first, &rates), rates);
     }
     std::thread::sleep(SAMPLE);
     let tasks = inspect::status(&arguments.target, limit)?;
@@ -77,20 +80,23 @@ pub fn run(arguments: Arguments) -> Result<()> {
     print(&table(&tasks, &rates))
 }
 
-/// Looks again and again. A cluster that cannot be reached may come back.
-fn watch(target: &str, limit: Duration, interval: Duration, mut rates: Rates) -> Result<()> {
+/// Looks again and again, after a first look. A cluster that cannot be reached may come back.
+fn watch(target: &str, limit: Duration, interval: Duration, first: String, mut rates: Rates) -> Result<()> {
     let screen = Screen::open()?;
-    while !screen.closed_within(interval) {
-        let text = match inspect::status(target, limit) {
+    let mut text = first;
+    loop {
+        screen.show(&format!("ferroflow status {target}"), &text)?;
+        if screen.closed_within(interval) {
+            return Ok(());
+        }
+        text = match inspect::status(target, limit) {
             Ok(tasks) => {
                 rates.update(&tasks);
                 table(&tasks, &rates)
             }
             Err(e) => format!("{}\n", e.message),
         };
-        screen.show(&format!("ferroflow status {target}"), &text)?;
     }
-    Ok(())
 }
 
 /// How many steps a second each task runs, from one look to the next.
@@ -121,6 +127,7 @@ impl Rates {
 pub fn stop(arguments: StopArguments) -> Result<()> {
     let (drain, limit) = (Duration::from_secs(arguments.drain), Duration::from_secs(arguments.wait));
     check_target(&arguments.target)?;
+    let mut name = arguments.target.clone();
     if arguments.all {
         let tasks = inspect::status(&arguments.target, limit).map_err(|e| advised(&arguments.target, e))?;
         for task in tasks.iter().skip(1) {
@@ -132,9 +139,10 @@ pub fn stop(arguments: StopArguments) -> Result<()> {
                 }
             }
         }
+        tasks.first().into_iter().for_each(|asked| name = short(&asked.task));
     }
     inspect::stop(&arguments.target, drain, limit).map_err(|e| advised(&arguments.target, e))?;
-    println!("{}: stopping", arguments.target);
+    println!("{name}: stopping");
     Ok(())
 }
 

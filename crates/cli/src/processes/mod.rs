@@ -22,6 +22,9 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
+/// Signals this close together are one request: `timeout`, for one, sends its signal to the process and to its group.
+const SAME_REQUEST: Duration = Duration::from_millis(200);
+
 /// A process and the task it is.
 pub struct TaskProcess {
     /// The task.
@@ -71,9 +74,7 @@ pub fn run(tasks: Vec<TaskProcess>, policy: Policy, show: &mut dyn FnMut(Notice<
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let handle = signals.handle();
     watch_signals(signals, sender.clone());
-    let slots = tasks.into_iter().map(|process| Slot { process, state: State::Waiting(Instant::now()), tries: 0 });
-    let mut run =
-        Run { slots: slots.collect(), policy, sender, outcome: None, kill_at: None, linger_until: None, signals: 0 };
+    let mut run = Run::new(tasks, policy, sender);
     let result = run.follow(&incoming, show);
     handle.close();
     result
@@ -97,7 +98,8 @@ struct Run {
     outcome: Option<u8>,
     kill_at: Option<Instant>,
     linger_until: Option<Instant>,
-    signals: u32,
+    /// When we were first asked to stop.
+    asked_at: Option<Instant>,
 }
 
 struct Slot {
@@ -120,6 +122,12 @@ impl Drop for Run {
 }
 
 impl Run {
+    fn new(tasks: Vec<TaskProcess>, policy: Policy, sender: Sender<Incoming>) -> Run {
+        let slot = |process| Slot { process, state: State::Waiting(Instant::now()), tries: 0 };
+        let slots = tasks.into_iter().map(slot).collect();
+        Run { slots, policy, sender, outcome: None, kill_at: None, linger_until: None, asked_at: None }
+    }
+
     fn follow(&mut self, incoming: &Receiver<Incoming>, show: &mut dyn FnMut(Notice<'_>)) -> Result<u8> {
         loop {
             self.start_due(show)?;
@@ -225,11 +233,13 @@ impl Run {
     }
 
     fn signalled(&mut self, signal: i32, show: &mut dyn FnMut(Notice<'_>)) {
-        self.signals += 1;
-        if self.signals > 1 {
-            self.kill_at = Some(Instant::now());
-        } else {
-            self.finish(128 + signal as u8, "asked to stop (ask again to end everything at once)", show);
+        match self.asked_at {
+            None => {
+                self.asked_at = Some(Instant::now());
+                self.finish(128 + signal as u8, "asked to stop (ask again to end everything at once)", show);
+            }
+            Some(at) if at.elapsed() > SAME_REQUEST => self.kill_at = Some(Instant::now()),
+            Some(_) => {}
         }
     }
 
@@ -373,6 +383,21 @@ mod tests {
     #[test]
     fn servers_alone_end_when_all_have() {
         assert_eq!(check(vec![process(("ps", 0), "exit 0"), process(("ps", 1), "exit 0")], 0, None).0, 0);
+    }
+
+    #[test]
+    fn only_a_later_signal_ends_everything_at_once() {
+        let policy = Policy { restarts: 0, grace: Duration::ZERO, linger: None };
+        let mut run = Run::new(Vec::new(), policy, channel().0);
+        run.signalled(SIGTERM, &mut |_| ());
+        assert_eq!((run.outcome, run.kill_at), (Some(143), None));
+        let asked = run.asked_at.unwrap();
+        run.asked_at = Some(asked + Duration::from_secs(3600));
+        run.signalled(SIGTERM, &mut |_| ());
+        assert_eq!(run.kill_at, None);
+        run.asked_at = asked.checked_sub(2 * SAME_REQUEST);
+        run.signalled(SIGTERM, &mut |_| ());
+        assert!(run.kill_at.is_some());
     }
 
     #[test]

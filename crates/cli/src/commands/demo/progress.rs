@@ -135,9 +135,10 @@ impl Progress {
         self.test = number("test_accuracy").zip(report["test_digits"].as_u64()).or(self.test);
     }
 
-    fn rate(&self) -> f64 {
-        let Some((since, first)) = self.began else { return 0.0 };
-        (self.step - first) as f64 / self.stepped.duration_since(since).as_secs_f64().max(1e-3)
+    /// Steps a second, once two reports have come.
+    fn rate(&self) -> Option<f64> {
+        let (since, first) = self.began.filter(|(_, first)| self.step > *first)?;
+        Some((self.step - first) as f64 / self.stepped.duration_since(since).as_secs_f64().max(1e-3))
     }
 
     fn draw(&mut self) {
@@ -155,7 +156,7 @@ impl Progress {
     }
 
     fn numbers(&self) -> String {
-        let mut text = format!("{:.0} steps/s", self.rate());
+        let mut text = self.rate().map_or("- steps/s".into(), |rate| format!("{rate:.0} steps/s"));
         if let Some((_, loss)) = self.losses.last_key_value() {
             let _ = write!(text, "  loss {loss:.3}");
         }
@@ -246,7 +247,8 @@ impl Progress {
         let points: Vec<(f64, f64)> = self.losses.iter().map(|(step, loss)| (*step as f64, *loss)).collect();
         let mut out = format!("\nloss\n{}\n", plot::plot(&plot::smooth(&points, 120), 64, 8));
         let seconds = self.started.elapsed().as_secs_f64();
-        let _ = writeln!(out, "trained {} steps in {seconds:.1} s, {:.0} steps/s", self.step, self.rate());
+        let rate = self.rate().map(|rate| format!(", {rate:.0} steps/s")).unwrap_or_default();
+        let _ = writeln!(out, "trained {} steps in {seconds:.1} s{rate}", self.step);
         if let Some((accuracy, digits)) = self.test {
             let _ = writeln!(out, "test accuracy {accuracy:.4}, on {digits} digits it had never seen");
         }
@@ -258,9 +260,15 @@ impl Progress {
         }
         let _ = writeln!(out, "event files  {dir}\n\nTry next:");
         let own = own_name();
-        let _ = writeln!(out, "  {own} demo mnist --sync --workers 4     # workers that step together");
-        let _ = writeln!(out, "  {own} events {dir}     # the curves; TensorBoard shows them too");
-        let _ = writeln!(out, "  {own} checkpoint show {dir}     # what was learned");
+        let commands = [
+            (format!("{own} demo mnist --sync --workers 4"), "workers that step together"),
+            (format!("{own} events {dir}"), "the curves; TensorBoard shows them too"),
+            (format!("{own} checkpoint show {dir}"), "what was learned"),
+        ];
+        let width = commands.iter().map(|(command, _)| command.chars().count()).max().unwrap_or(0);
+        for (command, why) in commands {
+            let _ = writeln!(out, "  {command:<width$}   # {why}");
+        }
         out
     }
 }
@@ -297,7 +305,7 @@ mod tests {
         say(&mut progress, ("ps", 0), r#"@{"up":true}"#);
         say(&mut progress, ("worker", 0), r#"@{"step":40,"loss":0.25,"staleness":1.0}"#);
         say(&mut progress, ("worker", 0), r#"@{"accuracy":0.9}"#);
-        let want = "step 40/100  0 steps/s  loss 0.250  accuracy 0.900  staleness 1.0  ps/0 up, worker/0 up";
+        let want = "step 40/100  - steps/s  loss 0.250  accuracy 0.900  staleness 1.0  ps/0 up, worker/0 up";
         assert_eq!(progress.plain_line(), want);
         assert!(progress.live_line(200).contains("worker/0") && !progress.live_line(60).contains("worker/0"));
     }

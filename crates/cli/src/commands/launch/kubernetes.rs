@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 /// What is written into manifests.
 #[derive(Args)]
+#[command(next_help_heading = "Kubernetes")]
 pub struct Manifests {
     /// Write manifests for Kubernetes to standard output instead of running anything
     #[arg(long)]
@@ -25,8 +26,8 @@ pub struct Manifests {
     /// The namespace; that of kubectl unless given
     #[arg(long, requires = "kubernetes")]
     namespace: Option<String>,
-    /// The kind of the pods' owner: what runs for ever, or what ends with its program
-    #[arg(long, value_enum, requires = "kubernetes", default_value_t)]
+    /// The kind of the pods' owner: stateful-set, which runs for ever, or job, which ends with its program
+    #[arg(long, value_enum, requires = "kubernetes", default_value_t, hide_possible_values = true)]
     kind: Kind,
     /// Cores for each task
     #[arg(long, requires = "kubernetes", default_value = "1")]

@@ -66,11 +66,11 @@ pub struct Arguments {
     /// Run on the tasks of the Slurm allocation we are in
     #[arg(long, conflicts_with = "kubernetes")]
     slurm: bool,
-    #[command(flatten)]
-    kubernetes: kubernetes::Manifests,
     /// The program and its arguments
     #[arg(last = true, value_name = "PROGRAM")]
     program: Vec<String>,
+    #[command(flatten)]
+    kubernetes: kubernetes::Manifests,
 }
 
 /// How often what failed is started again.
