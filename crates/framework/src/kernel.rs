@@ -312,13 +312,6 @@ impl<'a> KernelContext<'a> {
         }
     }
 
-    /// Maps an input element by element into output 0, in place where possible.
-    pub fn map<T: Element>(&mut self, index: usize, f: impl Fn(T) -> T + Sync) -> Result<()> {
-        let mut y = self.take_input::<T>(index)?;
-        linalg::elementwise::map_in_place(self.pool(), &mut y, f);
-        self.set_output(0, y)
-    }
-
     /// For kernels that go on as a future: everything, owned.
     pub fn to_async(&mut self) -> AsyncContext {
         AsyncContext {

@@ -19,6 +19,7 @@ pub mod scope;
 pub mod shapes;
 pub mod step;
 pub mod typed;
+mod widened;
 
 pub use attr::{Attr, Attrs, FromAttr};
 pub use call::{Callable, Function, Functions};

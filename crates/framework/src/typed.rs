@@ -6,6 +6,7 @@
 
 use crate::kernel::{BuiltKernel, Kernel, KernelBuild, KernelContext};
 use crate::op::KernelFn;
+use crate::widened::widened;
 use bytes::Bytes;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -32,54 +33,107 @@ aliases! {
     Int;
 }
 
-/// Declares a kernel trait, its adapter and the adapter for a named attribute.
+/// Declares a kernel trait and its adapters. Types that come after the bar are computed as the named wider ones.
 macro_rules! adapters {
-    ($($(#[$doc:meta])* $trait:ident, $bound:ident, $adapter:ident, $by:ident: $($variant:ident => $t:ty),*;)*) => {$(
+    ($(
+        $(#[$doc:meta])* $trait:ident, $bound:ident, $typed:ident {$(
+            $(#[$adapter_doc:meta])* $adapter:ident, $by:ident: $($variant:ident => $t:ty),*
+                $(, | $($narrow:ident => $wide:ty),*)?;
+        )*}
+    )*) => {$(
         $(#[$doc])*
         pub trait $trait: Send + Sync + 'static {
             /// Fills the outputs. Must not block.
             fn compute<T: $bound>(&self, ctx: &mut KernelContext<'_>) -> Result<()>;
         }
 
-        $(#[$doc])*
-        /// The type is that of the op's first type attribute.
-        pub fn $adapter<K: $trait>(build: fn(&KernelBuild<'_>) -> Result<K>) -> KernelFn {
-            Arc::new(move |b| {
-                let attr = first_type_attr(b)?;
-                $by(b, &attr, build(b)?)
-            })
+        struct $typed<K, T>(K, PhantomData<fn() -> T>);
+        impl<K: $trait, T: $bound> Kernel for $typed<K, T> {
+            fn compute(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+                self.0.compute::<T>(ctx)
+            }
         }
 
-        /// The same, for the type that a given attribute names.
-        pub fn $by<K: $trait>(b: &KernelBuild<'_>, attr: &str, kernel: K) -> Result<BuiltKernel> {
-            struct Typed<K, T>(K, PhantomData<fn() -> T>);
-            impl<K: $trait, T: $bound> Kernel for Typed<K, T> {
-                fn compute(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
-                    self.0.compute::<T>(ctx)
+        $(
+            $(#[$adapter_doc])*
+            /// The type is that of the op's first type attribute.
+            pub fn $adapter<K: $trait>(build: fn(&KernelBuild<'_>) -> Result<K>) -> KernelFn {
+                Arc::new(move |b| {
+                    let attr = first_type_attr(b)?;
+                    $by(b, &attr, build(b)?)
+                })
+            }
+
+            /// The same, for the type that a given attribute names.
+            pub fn $by<K: $trait>(b: &KernelBuild<'_>, attr: &str, kernel: K) -> Result<BuiltKernel> {
+                match b.dtype(attr)? {
+                    $(DType::$variant => Ok(BuiltKernel::new($typed::<K, $t>(kernel, PhantomData))),)*
+                    $($(DType::$narrow => Ok(widened(DType::$narrow, Arc::new($typed::<K, $wide>(kernel, PhantomData)))),)*)?
+                    other => Err(no_kernel(b, other)),
                 }
             }
-            match b.dtype(attr)? {
-                $(DType::$variant => Ok(BuiltKernel::new(Typed::<K, $t>(kernel, PhantomData))),)*
-                other => Err(no_kernel(b, other)),
-            }
-        }
+        )*
     )*};
 }
+// A kernel is compiled for every type in a list before the bar. So a kernel that is not worth that takes a `wide` adapter
+// if it does one operation on its elements, or only compares and moves them; a `stepwise` one if halves must be rounded
+// after each of several operations, as TensorFlow does; and neither if results depend on the width of an integer, or if it
+// changes variables.
 adapters! {
     /// A kernel for the floating types.
-    FloatKernel, Float, floats, floats_by: F16 => f16, BF16 => bf16, F32 => f32, F64 => f64;
+    FloatKernel, Float, FloatTyped {
+        /// A kernel for the floating types.
+        floats, floats_by: F16 => f16, BF16 => bf16, F32 => f32, F64 => f64;
+        /// The same, with halves computed as `float`.
+        wide_floats, wide_floats_by: F32 => f32, F64 => f64, | F16 => f32, BF16 => f32;
+    }
     /// A kernel for floats and complex numbers.
-    FieldKernel, Field, fields, fields_by:
-        F16 => f16, BF16 => bf16, F32 => f32, F64 => f64, C64 => Complex<f32>, C128 => Complex<f64>;
+    FieldKernel, Field, FieldTyped {
+        /// A kernel for floats and complex numbers.
+        fields, fields_by:
+            F16 => f16, BF16 => bf16, F32 => f32, F64 => f64, C64 => Complex<f32>, C128 => Complex<f64>;
+        /// The same, with halves computed as `float`.
+        wide_fields, wide_fields_by: F32 => f32, F64 => f64, C64 => Complex<f32>, C128 => Complex<f64>,
+            | F16 => f32, BF16 => f32;
+        /// A kernel for the complex types.
+        complexes, complexes_by: C64 => Complex<f32>, C128 => Complex<f64>;
+    }
     /// A kernel for integers and floats.
-    RealKernel, Real, reals, reals_by: F16 => f16, BF16 => bf16, F32 => f32, F64 => f64, I8 => i8, I16 => i16,
-        I32 => i32, I64 => i64, U8 => u8, U16 => u16, U32 => u32, U64 => u64;
+    RealKernel, Real, RealTyped {
+        /// A kernel for integers and floats.
+        reals, reals_by: F16 => f16, BF16 => bf16, F32 => f32, F64 => f64, I8 => i8, I16 => i16,
+            I32 => i32, I64 => i64, U8 => u8, U16 => u16, U32 => u32, U64 => u64;
+        /// The same, with halves and narrow integers computed in a wider type.
+        wide_reals, wide_reals_by: F32 => f32, F64 => f64, I32 => i32, I64 => i64, U64 => u64,
+            | F16 => f32, BF16 => f32, I8 => i32, I16 => i32, U8 => i32, U16 => i32, U32 => i64;
+        /// The same, with narrow integers computed in a wider type, and halves as themselves.
+        stepwise_reals, stepwise_reals_by: F16 => f16, BF16 => bf16, F32 => f32, F64 => f64, I32 => i32, I64 => i64,
+            U64 => u64, | I8 => i32, I16 => i32, U8 => i32, U16 => i32, U32 => i64;
+    }
     /// A kernel for integers, floats and complex numbers.
-    NumberKernel, Number, numbers, numbers_by: F16 => f16, BF16 => bf16, F32 => f32, F64 => f64, I8 => i8, I16 => i16,
-        I32 => i32, I64 => i64, U8 => u8, U16 => u16, U32 => u32, U64 => u64, C64 => Complex<f32>, C128 => Complex<f64>;
+    NumberKernel, Number, NumberTyped {
+        /// A kernel for integers, floats and complex numbers.
+        numbers, numbers_by: F16 => f16, BF16 => bf16, F32 => f32, F64 => f64, I8 => i8, I16 => i16, I32 => i32,
+            I64 => i64, U8 => u8, U16 => u16, U32 => u32, U64 => u64, C64 => Complex<f32>, C128 => Complex<f64>;
+        /// The same, with halves and narrow integers computed in a wider type.
+        wide_numbers, wide_numbers_by: F32 => f32, F64 => f64, I32 => i32, I64 => i64, U64 => u64,
+            C64 => Complex<f32>, C128 => Complex<f64>,
+            | F16 => f32, BF16 => f32, I8 => i32, I16 => i32, U8 => i32, U16 => i32, U32 => i64;
+        /// The same, with narrow integers computed in a wider type, and halves as themselves.
+        stepwise_numbers, stepwise_numbers_by: F16 => f16, BF16 => bf16, F32 => f32, F64 => f64, I32 => i32,
+            I64 => i64, U64 => u64, C64 => Complex<f32>, C128 => Complex<f64>,
+            | I8 => i32, I16 => i32, U8 => i32, U16 => i32, U32 => i64;
+    }
     /// A kernel for integers.
-    IntKernel, Int, ints, ints_by: I8 => i8, I16 => i16, I32 => i32, I64 => i64, U8 => u8, U16 => u16, U32 => u32,
-        U64 => u64;
+    IntKernel, Int, IntTyped {
+        /// A kernel for integers.
+        ints, ints_by: I8 => i8, I16 => i16, I32 => i32, I64 => i64, U8 => u8, U16 => u16, U32 => u32, U64 => u64;
+        /// The same, with narrow integers computed in a wider type.
+        wide_ints, wide_ints_by: I32 => i32, I64 => i64, U64 => u64,
+            | I8 => i32, I16 => i32, U8 => i32, U16 => i32, U32 => i64;
+        /// A kernel for the two types of indices and counts.
+        index_ints, index_ints_by: I32 => i32, I64 => i64;
+    }
 }
 
 /// An element to a kernel that only carries elements about: a word of its size, a string, a handle.

@@ -140,7 +140,7 @@ where
     U: Send,
     F: Fn(A, B) -> U + Sync,
 {
-    binary_by_rows(pool, plan, a, b, out, &|a, b, to| zip_slice(a, b, to, &f));
+    binary_by_stretches(pool, plan, a, b, out, &|a: &[A], b: &[B], to: &mut [U]| zip_slice(a, b, to, &f));
 }
 
 /// `a = f(a, b)` where only b is repeated, in parallel; panics if the plan repeats a.
@@ -150,25 +150,50 @@ where
     B: Copy + Sync,
     F: Fn(A, B) -> A + Sync,
 {
-    update_by_rows(pool, plan, a, b, &|a, b| zip_update_slice(a, b, &f));
+    update_by_stretches(pool, plan, a, b, &|a: &mut [A], b: &[B]| zip_update_slice(a, b, &f));
 }
 
 // The walk is the same for every function of two elements, and so compiled once for each type and not for each function:
 // what is called for a stretch gets slices of equal length. Elements that are repeated, and rows that are short, are laid
 // out in blocks first, which stay in the first cache.
 
+/// What is done to stretches of two inputs and the result, all of one length.
+pub trait Stretch<A, B, U>: Sync {
+    /// Fills the stretch of the result.
+    fn fill(&self, a: &[A], b: &[B], out: &mut [U]);
+}
+
+impl<A, B, U, F: Fn(&[A], &[B], &mut [U]) + Sync> Stretch<A, B, U> for F {
+    fn fill(&self, a: &[A], b: &[B], out: &mut [U]) {
+        self(a, b, out);
+    }
+}
+
+/// What is done to a stretch of one array with one of another, both of one length.
+pub trait StretchUpdate<A, B>: Sync {
+    /// Changes the stretch of the first.
+    fn change(&self, a: &mut [A], b: &[B]);
+}
+
+impl<A, B, F: Fn(&mut [A], &[B]) + Sync> StretchUpdate<A, B> for F {
+    fn change(&self, a: &mut [A], b: &[B]) {
+        self(a, b);
+    }
+}
+
 /// Elements of a block.
 const BLOCK: usize = 256;
 /// Rows shorter than this are laid out one after the other, so that a stretch is worth a call.
 const SHORT: usize = 64;
 
-fn binary_by_rows<A: Copy + Sync, B: Copy + Sync, U: Send>(
+/// `binary` with a function of stretches.
+pub fn binary_by_stretches<A: Copy + Sync, B: Copy + Sync, U: Send>(
     pool: &Pool,
     plan: &BroadcastPlan,
     a: &[A],
     b: &[B],
     out: &mut [U],
-    stretch: &(dyn Fn(&[A], &[B], &mut [U]) + Sync),
+    stretch: &dyn Stretch<A, B, U>,
 ) {
     assert_eq!(out.len(), plan.len, "the result has another size than planned");
     assert!(a.len() >= plan.elements(|dim| dim.a) && b.len() >= plan.elements(|dim| dim.b), "an input is too short");
@@ -180,39 +205,40 @@ fn binary_by_rows<A: Copy + Sync, B: Copy + Sync, U: Send>(
             plan.walk(start, rest.len(), &mut |at_a, at_b, _, len| {
                 if left.len() + len > BLOCK {
                     let (to, after) = std::mem::take(&mut rest).split_at_mut(left.len());
-                    stretch(left.take(), right.take(), to);
+                    stretch.fill(left.take(), right.take(), to);
                     rest = after;
                 }
                 left.push(a, at_a, inner.a, len);
                 right.push(b, at_b, inner.b, len);
             });
-            return stretch(left.take(), right.take(), rest);
+            return stretch.fill(left.take(), right.take(), rest);
         }
         plan.walk(start, part.len(), &mut |at_a, at_b, at, len| {
             let to = &mut part[at..at + len];
             match (inner.a, inner.b) {
-                (1, 1) => stretch(&a[at_a..at_a + len], &b[at_b..at_b + len], to),
+                (1, 1) => stretch.fill(&a[at_a..at_a + len], &b[at_b..at_b + len], to),
                 (1, _) => {
                     let block = right.repeat(b[at_b], len);
                     let pieces = a[at_a..at_a + len].chunks(BLOCK).zip(to.chunks_mut(BLOCK));
-                    pieces.for_each(|(a, to)| stretch(a, &block[..to.len()], to));
+                    pieces.for_each(|(a, to)| stretch.fill(a, &block[..to.len()], to));
                 }
                 _ => {
                     let block = left.repeat(a[at_a], len);
                     let pieces = b[at_b..at_b + len].chunks(BLOCK).zip(to.chunks_mut(BLOCK));
-                    pieces.for_each(|(b, to)| stretch(&block[..to.len()], b, to));
+                    pieces.for_each(|(b, to)| stretch.fill(&block[..to.len()], b, to));
                 }
             }
         });
     });
 }
 
-fn update_by_rows<A: Copy + Send, B: Copy + Sync>(
+/// `update` with a function of stretches.
+pub fn update_by_stretches<A: Copy + Send, B: Copy + Sync>(
     pool: &Pool,
     plan: &BroadcastPlan,
     a: &mut [A],
     b: &[B],
-    stretch: &(dyn Fn(&mut [A], &[B]) + Sync),
+    stretch: &dyn StretchUpdate<A, B>,
 ) {
     assert!(a.len() == plan.len && plan.elements(|dim| dim.a) == plan.len, "the updated side must not be repeated");
     assert!(b.len() >= plan.elements(|dim| dim.b), "an input is too short");
@@ -224,20 +250,20 @@ fn update_by_rows<A: Copy + Send, B: Copy + Sync>(
             plan.walk(start, rest.len(), &mut |_, at_b, _, len| {
                 if right.len() + len > BLOCK {
                     let (to, after) = std::mem::take(&mut rest).split_at_mut(right.len());
-                    stretch(to, right.take());
+                    stretch.change(to, right.take());
                     rest = after;
                 }
                 right.push(b, at_b, inner.b, len);
             });
-            return stretch(rest, right.take());
+            return stretch.change(rest, right.take());
         }
         plan.walk(start, part.len(), &mut |_, at_b, at, len| {
             let to = &mut part[at..at + len];
             if inner.b == 0 {
                 let block = right.repeat(b[at_b], len);
-                to.chunks_mut(BLOCK).for_each(|to| stretch(to, &block[..to.len()]));
+                to.chunks_mut(BLOCK).for_each(|to| stretch.change(to, &block[..to.len()]));
             } else {
-                stretch(to, &b[at_b..at_b + len]);
+                stretch.change(to, &b[at_b..at_b + len]);
             }
         });
     });

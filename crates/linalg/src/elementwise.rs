@@ -74,7 +74,7 @@ pub fn apply_in_place<T: Field>(pool: &Pool, function: FieldFunction, data: &mut
 /// Elements worth a thread when each costs many instructions.
 pub(crate) const GRAIN_COSTLY: usize = 1 << 13;
 /// Elements worth a thread when each costs about one memory access.
-pub(crate) const GRAIN_CHEAP: usize = 1 << 15;
+pub const GRAIN_CHEAP: usize = 1 << 15;
 
 fn apply_slice<T: Field>(function: FieldFunction, src: &[T], dst: &mut [T]) {
     if let (Some(src), Some(dst)) = (same::<T, f32>(src), same_mut::<T, f32>(dst)) {
@@ -213,12 +213,12 @@ pub fn select<T: Copy + Send + Sync>(pool: &Pool, condition: &[bool], a: &[T], b
 }
 
 /// Runs `body` on matching pieces of two outputs, in parallel: for functions with two results.
-pub fn for_each_pair<T: Send, U: Send>(
+pub fn for_each_pair<T: Send, U: Send, F: Fn(usize, &mut [T], &mut [U]) + Sync>(
     pool: &Pool,
     a: &mut [T],
     b: &mut [U],
     grain: usize,
-    body: &(dyn Fn(usize, &mut [T], &mut [U]) + Sync),
+    body: &F,
 ) {
     assert_eq!(a.len(), b.len(), "the slices differ in length");
     let (len, a, b) = (a.len(), SharedMut::new(a), SharedMut::new(b));
@@ -276,7 +276,7 @@ fn zip_update_body<A: Copy, B: Copy, F: Fn(A, B) -> A, const FMA: bool>(a: &mut 
 
 // Compiled for each type and not for each function, which is called for every element.
 
-fn map_through<T: Copy, U>(src: &[T], dst: &mut [U], f: impl Fn(T) -> U) {
+fn map_through<T: Copy, U, F: Fn(T) -> U>(src: &[T], dst: &mut [U], f: F) {
     #[inline(never)]
     fn each<T: Copy, U>(src: &[T], dst: &mut [U], f: &dyn Fn(T) -> U) {
         map_body::<T, U, _, false>(src, dst, f);
@@ -284,7 +284,7 @@ fn map_through<T: Copy, U>(src: &[T], dst: &mut [U], f: impl Fn(T) -> U) {
     each(src, dst, &f);
 }
 
-fn update_through<T: Copy>(data: &mut [T], f: impl Fn(T) -> T) {
+fn update_through<T: Copy, F: Fn(T) -> T>(data: &mut [T], f: F) {
     #[inline(never)]
     fn each<T: Copy>(data: &mut [T], f: &dyn Fn(T) -> T) {
         update_body::<T, _, false>(data, f);
@@ -292,7 +292,7 @@ fn update_through<T: Copy>(data: &mut [T], f: impl Fn(T) -> T) {
     each(data, &f);
 }
 
-fn zip_through<A: Copy, B: Copy, U>(a: &[A], b: &[B], dst: &mut [U], f: impl Fn(A, B) -> U) {
+fn zip_through<A: Copy, B: Copy, U, F: Fn(A, B) -> U>(a: &[A], b: &[B], dst: &mut [U], f: F) {
     #[inline(never)]
     fn each<A: Copy, B: Copy, U>(a: &[A], b: &[B], dst: &mut [U], f: &dyn Fn(A, B) -> U) {
         zip_body::<A, B, U, _, false>(a, b, dst, f);
@@ -300,7 +300,7 @@ fn zip_through<A: Copy, B: Copy, U>(a: &[A], b: &[B], dst: &mut [U], f: impl Fn(
     each(a, b, dst, &f);
 }
 
-fn zip_update_through<A: Copy, B: Copy>(a: &mut [A], b: &[B], f: impl Fn(A, B) -> A) {
+fn zip_update_through<A: Copy, B: Copy, F: Fn(A, B) -> A>(a: &mut [A], b: &[B], f: F) {
     #[inline(never)]
     fn each<A: Copy, B: Copy>(a: &mut [A], b: &[B], f: &dyn Fn(A, B) -> A) {
         zip_update_body::<A, B, _, false>(a, b, f);

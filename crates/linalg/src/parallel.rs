@@ -80,13 +80,18 @@ impl Pool {
     /// Calls `body` on disjoint ranges that cover `0..len`, in parallel, each of `grain` elements or more (but for
     /// the last), and returns when all are done. A grain is worth some ten microseconds; if it is one element, any
     /// time. A panic in `body` is passed on to the caller.
-    pub fn for_each(&self, len: usize, grain: usize, body: &(dyn Fn(Range<usize>) + Sync)) {
+    #[inline]
+    pub fn for_each<F: Fn(Range<usize>) + Sync>(&self, len: usize, grain: usize, body: &F) {
+        self.spread(len, grain, body);
+    }
+
+    fn spread(&self, len: usize, grain: usize, body: &dyn Body) {
         let grain = grain.max(1);
         let is_short = grain > 1 && len < grain.saturating_mul(WORTH_WAKING);
         let is_alone = len <= grain || is_short && !self.is_awake();
         let Some(handle) = self.handle.as_ref().filter(|handle| handle.threads > 1 && !is_alone) else {
             if len > 0 {
-                body(0..len);
+                body.run(0..len);
             }
             return;
         };
@@ -113,25 +118,35 @@ impl Pool {
     }
 
     /// Calls `body` on pieces of `out` with the index of each piece's first element, in parallel.
-    pub fn for_each_mut<T: Send>(&self, out: &mut [T], grain: usize, body: &(dyn Fn(usize, &mut [T]) + Sync)) {
+    #[inline]
+    pub fn for_each_mut<T: Send, F: Fn(usize, &mut [T]) + Sync>(&self, out: &mut [T], grain: usize, body: &F) {
+        self.spread_mut(out, grain, body);
+    }
+
+    fn spread_mut<T: Send>(&self, out: &mut [T], grain: usize, body: &dyn Part<T>) {
         let len = out.len();
         let out = SharedMut::new(out);
         self.for_each(len, grain, &|range| {
             // SAFETY: `for_each` hands out disjoint ranges within `0..len`.
             let piece = unsafe { out.slice(range.clone()) };
-            body(range.start, piece);
+            body.run(range.start, piece);
         });
     }
 
     /// Calls `body` on whole rows of `out`, `row` elements each, with the index of the first row, in parallel;
     /// `grain` counts rows.
-    pub fn for_each_row<T: Send>(
+    #[inline]
+    pub fn for_each_row<T: Send, F: Fn(usize, &mut [T]) + Sync>(
         &self,
         out: &mut [T],
         row: usize,
         grain: usize,
-        body: &(dyn Fn(usize, &mut [T]) + Sync),
+        body: &F,
     ) {
+        self.spread_rows(out, row, grain, body);
+    }
+
+    fn spread_rows<T: Send>(&self, out: &mut [T], row: usize, grain: usize, body: &dyn Part<T>) {
         if row == 0 || out.is_empty() {
             return;
         }
@@ -140,8 +155,32 @@ impl Pool {
         self.for_each(rows, grain, &|range| {
             // SAFETY: disjoint ranges of rows are disjoint ranges of elements.
             let piece = unsafe { out.slice(range.start * row..range.end * row) };
-            body(range.start, piece);
+            body.run(range.start, piece);
         });
+    }
+}
+
+// Closures as objects with one method: those of `Fn` have three, and there are thousands of loops.
+
+/// What is done for a range.
+trait Body: Sync {
+    fn run(&self, range: Range<usize>);
+}
+
+impl<F: Fn(Range<usize>) + Sync> Body for F {
+    fn run(&self, range: Range<usize>) {
+        self(range);
+    }
+}
+
+/// What is done to a part of a slice, which begins at an index.
+trait Part<T>: Sync {
+    fn run(&self, start: usize, part: &mut [T]);
+}
+
+impl<T, F: Fn(usize, &mut [T]) + Sync> Part<T> for F {
+    fn run(&self, start: usize, part: &mut [T]) {
+        self(start, part);
     }
 }
 
@@ -222,7 +261,7 @@ impl Task {
 /// A loop in progress: whoever takes part claims piece after piece.
 struct Spread {
     /// Called only for a claimed piece, which the caller of `for_each` waits for: so never after it returned.
-    body: &'static (dyn Fn(Range<usize>) + Sync),
+    body: &'static dyn Body,
     next: AtomicUsize,
     finished: AtomicUsize,
     pieces: usize,
@@ -232,7 +271,7 @@ struct Spread {
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-fn erase_lifetime<'a>(body: &'a (dyn Fn(Range<usize>) + Sync + 'a)) -> &'static (dyn Fn(Range<usize>) + Sync) {
+fn erase_lifetime<'a>(body: &'a (dyn Body + 'a)) -> &'static dyn Body {
     // SAFETY: `Spread` calls the body only between claiming a piece and counting it as finished, and `for_each`,
     // which borrows the body, returns only after every piece is counted.
     unsafe { std::mem::transmute(body) }
@@ -247,7 +286,7 @@ impl Spread {
             }
             let start = piece * self.chunk;
             let range = start..(start + self.chunk).min(self.len);
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (self.body)(range))) {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.body.run(range))) {
                 self.panic.lock().get_or_insert(panic);
             }
             let caller = self.caller.clone();

@@ -175,70 +175,117 @@ const BLOCK: usize = 1 << 15;
 
 /// Folds `src` into `dst` as planned, in parallel.
 pub fn reduce<R: Reducer>(pool: &Pool, plan: &ReducePlan, src: &[R::In], dst: &mut [R::Out]) {
-    assert_eq!(src.len(), plan.inputs, "the input has another size than planned");
-    assert_eq!(dst.len(), plan.outputs, "the result has another size than planned");
-    let count = plan.count();
-    if src.is_empty() {
-        return dst.fill(R::finish(R::START, count));
+    walk(pool, plan, src, dst, &Loops::<R>(PhantomData));
+}
+
+/// The loops of a reducer over stretches of elements: what is compiled for each. The walk over an array is compiled for
+/// each combination of types.
+trait Folds<In, Acc, Out>: Sync {
+    /// The value of nothing.
+    fn start(&self) -> Acc;
+    /// The elements of a run, folded.
+    fn run(&self, run: &[In]) -> Acc;
+    /// Folds `rows` rows, `stride` apart, into the accumulators.
+    fn rows(&self, accs: &mut [Acc], src: &[In], stride: usize, rows: usize);
+    /// Folds two parts into one.
+    fn merge(&self, a: Acc, b: Acc) -> Acc;
+    /// Folds other parts into the accumulators.
+    fn merge_all(&self, accs: &mut [Acc], parts: &[Acc]);
+    /// The results, each of `count` elements.
+    fn finish(&self, accs: &[Acc], out: &mut [Out], count: usize);
+}
+
+struct Loops<R>(PhantomData<fn() -> R>);
+
+impl<R: Reducer> Folds<R::In, R::Acc, R::Out> for Loops<R> {
+    fn start(&self) -> R::Acc {
+        R::START
     }
-    match plan.inner {
-        (inner, true) => reduce_runs::<R>(pool, plan, inner, count, src, dst),
-        (inner, false) => reduce_rows::<R>(pool, plan, inner, count, src, dst),
+    fn run(&self, run: &[R::In]) -> R::Acc {
+        fold_run::<R>(run)
+    }
+    fn rows(&self, accs: &mut [R::Acc], src: &[R::In], stride: usize, rows: usize) {
+        fold_rows::<R>(accs, src, stride, rows);
+    }
+    fn merge(&self, a: R::Acc, b: R::Acc) -> R::Acc {
+        R::merge(a, b)
+    }
+    fn merge_all(&self, accs: &mut [R::Acc], parts: &[R::Acc]) {
+        accs.iter_mut().zip(parts).for_each(|(acc, &part)| *acc = R::merge(*acc, part));
+    }
+    fn finish(&self, accs: &[R::Acc], out: &mut [R::Out], count: usize) {
+        out.iter_mut().zip(accs).for_each(|(out, &acc)| *out = R::finish(acc, count));
     }
 }
 
-/// The innermost run is folded: each result folds contiguous pieces.
-fn reduce_runs<R: Reducer>(
+fn walk<In: Copy + Sync, Acc: Copy + Send + Sync, Out: Copy + Send>(
     pool: &Pool,
     plan: &ReducePlan,
-    inner: usize,
-    count: usize,
-    src: &[R::In],
-    dst: &mut [R::Out],
+    src: &[In],
+    dst: &mut [Out],
+    folds: &dyn Folds<In, Acc, Out>,
 ) {
+    assert_eq!(src.len(), plan.inputs, "the input has another size than planned");
+    assert_eq!(dst.len(), plan.outputs, "the result has another size than planned");
+    if src.is_empty() {
+        let count = plan.count();
+        return dst.iter_mut().for_each(|out| folds.finish(&[folds.start()], std::slice::from_mut(out), count));
+    }
+    if plan.inner.1 { walk_runs(pool, plan, src, dst, folds) } else { walk_rows(pool, plan, src, dst, folds) }
+}
+
+/// The innermost run is folded: each result folds contiguous pieces.
+fn walk_runs<In: Copy + Sync, Acc: Copy + Send + Sync, Out: Copy + Send>(
+    pool: &Pool,
+    plan: &ReducePlan,
+    src: &[In],
+    dst: &mut [Out],
+    folds: &dyn Folds<In, Acc, Out>,
+) {
+    let (inner, count) = (plan.inner.0, plan.count());
     let runs: usize = plan.folded.iter().map(|dim| dim.0).product();
     if dst.len() == 1 && runs == 1 {
         // All into one: blocks in parallel, then the blocks' results in order.
-        let mut parts = vec![R::START; inner.div_ceil(BLOCK)];
+        let mut parts = vec![folds.start(); inner.div_ceil(BLOCK)];
         pool.for_each_mut(&mut parts, 2, &|first, parts| {
             for (i, part) in parts.iter_mut().enumerate() {
                 let start = (first + i) * BLOCK;
-                *part = fold_run::<R>(&src[start..(start + BLOCK).min(inner)]);
+                *part = folds.run(&src[start..(start + BLOCK).min(inner)]);
             }
         });
-        dst[0] = R::finish(parts.into_iter().fold(R::START, R::merge), count);
-        return;
+        let all = parts.into_iter().fold(folds.start(), |a, b| folds.merge(a, b));
+        return folds.finish(&[all], dst, count);
     }
     pool.for_each_mut(dst, (BLOCK / count.max(1)).max(1), &|first, part| {
         for (i, out) in part.iter_mut().enumerate() {
             let base = offset(&plan.kept, first + i);
-            let mut acc = R::START;
+            let mut acc = folds.start();
             for run in 0..runs {
                 let start = base + offset(&plan.folded, run);
                 for block in src[start..start + inner].chunks(BLOCK) {
-                    acc = R::merge(acc, fold_run::<R>(block));
+                    acc = folds.merge(acc, folds.run(block));
                 }
             }
-            *out = R::finish(acc, count);
+            folds.finish(&[acc], std::slice::from_mut(out), count);
         }
     });
 }
 
 /// The innermost run is kept: rows of results fold rows of elements.
-fn reduce_rows<R: Reducer>(
+fn walk_rows<In: Copy + Sync, Acc: Copy + Send + Sync, Out: Copy + Send>(
     pool: &Pool,
     plan: &ReducePlan,
-    inner: usize,
-    count: usize,
-    src: &[R::In],
-    dst: &mut [R::Out],
+    src: &[In],
+    dst: &mut [Out],
+    folds: &dyn Folds<In, Acc, Out>,
 ) {
+    let (inner, count) = (plan.inner.0, plan.count());
     let kept: usize = plan.kept.iter().map(|dim| dim.0).product();
     // Columns and folded rows are cut into tiles; each tile of a result row folds on its own, then they merge.
     let width = inner.min(COLUMNS);
     let depth = (BLOCK * 2 / width).max(16).min(count);
     let (wide, deep) = (inner.div_ceil(width), count.div_ceil(depth));
-    let mut parts = vec![R::START; if deep > 1 { kept * deep * inner } else { 0 }];
+    let mut parts = vec![folds.start(); if deep > 1 { kept * deep * inner } else { 0 }];
     let parts_shared = SharedMut::new(&mut parts);
     let dst_shared = SharedMut::new(dst);
     let tiles = kept * deep * wide;
@@ -248,16 +295,16 @@ fn reduce_rows<R: Reducer>(
             let (slab, row) = (rest % deep, rest / deep);
             let columns = width.min(inner - column);
             let base = offset(&plan.kept, row) + column;
-            let mut accs = [R::START; COLUMNS];
+            let mut accs = [folds.start(); COLUMNS];
             let accs = &mut accs[..columns];
             let last = ((slab + 1) * depth).min(count);
             if plan.folded.len() <= 1 {
                 let stride = plan.folded.first().map_or(0, |dim| dim.1);
                 let start = base + slab * depth * stride;
-                fold_rows::<R>(accs, &src[start..], stride, last - slab * depth);
+                folds.rows(accs, &src[start..], stride, last - slab * depth);
             } else {
                 for index in slab * depth..last {
-                    fold_rows::<R>(accs, &src[base + offset(&plan.folded, index)..], 0, 1);
+                    folds.rows(accs, &src[base + offset(&plan.folded, index)..], 0, 1);
                 }
             }
             if deep > 1 {
@@ -267,18 +314,16 @@ fn reduce_rows<R: Reducer>(
             } else {
                 let at = row * inner + column;
                 // SAFETY: each tile has its own range of the result.
-                for (out, acc) in unsafe { dst_shared.slice(at..at + columns) }.iter_mut().zip(accs) {
-                    *out = R::finish(*acc, count);
-                }
+                folds.finish(accs, unsafe { dst_shared.slice(at..at + columns) }, count);
             }
         }
     });
     if deep > 1 {
-        for (row, out) in dst.chunks_exact_mut(inner).enumerate() {
-            for (column, out) in out.iter_mut().enumerate() {
-                let slabs = (0..deep).map(|slab| parts[(row * deep + slab) * inner + column]);
-                *out = R::finish(slabs.fold(R::START, R::merge), count);
-            }
+        for (out, parts) in dst.chunks_exact_mut(inner).zip(parts.chunks_exact_mut(deep * inner)) {
+            // The parts of a row of results in order, from the value of nothing.
+            let mut accs = vec![folds.start(); inner];
+            parts.chunks_exact(inner).for_each(|part| folds.merge_all(&mut accs, part));
+            folds.finish(&accs, out, count);
         }
     }
 }
@@ -289,42 +334,81 @@ const COLUMNS: usize = 256;
 const LANES: usize = 32;
 
 vectorized! {
-    fn fold_run[R][R: Reducer](run: &[R::In]) -> R::Acc = fold_run_body;
+    fn fold_run[R][R: Reducer](run: &[R::In]) -> R::Acc = fold_run_body or fold_run_through;
 }
 vectorized! {
     /// Folds `rows` rows, `stride` apart, into the accumulators.
-    fn fold_rows[R][R: Reducer](accs: &mut [R::Acc], src: &[R::In], stride: usize, rows: usize) = fold_rows_body;
+    fn fold_rows[R][R: Reducer](accs: &mut [R::Acc], src: &[R::In], stride: usize, rows: usize) = fold_rows_body or fold_rows_through;
 }
 
 #[inline(always)]
 fn fold_run_body<R: Reducer, const FMA: bool>(run: &[R::In]) -> R::Acc {
-    let mut total = R::START;
+    fold_in_lanes(run, R::START, R::push, R::merge)
+}
+
+#[inline(always)]
+fn fold_rows_body<R: Reducer, const FMA: bool>(accs: &mut [R::Acc], src: &[R::In], stride: usize, rows: usize) {
+    fold_four_at_a_time(accs, src, stride, rows, R::push);
+}
+
+// Compiled for each combination of types and not for each reducer, which is called for every element.
+
+fn fold_run_through<R: Reducer>(run: &[R::In]) -> R::Acc {
+    #[inline(never)]
+    fn each<In: Copy, Acc: Copy>(run: &[In], start: Acc, push: fn(Acc, In) -> Acc, merge: fn(Acc, Acc) -> Acc) -> Acc {
+        fold_in_lanes(run, start, push, merge)
+    }
+    each(run, R::START, R::push, R::merge)
+}
+
+fn fold_rows_through<R: Reducer>(accs: &mut [R::Acc], src: &[R::In], stride: usize, rows: usize) {
+    #[inline(never)]
+    fn each<In: Copy, Acc: Copy>(accs: &mut [Acc], src: &[In], stride: usize, rows: usize, push: fn(Acc, In) -> Acc) {
+        fold_four_at_a_time(accs, src, stride, rows, push);
+    }
+    each(accs, src, stride, rows, R::push);
+}
+
+#[inline(always)]
+fn fold_in_lanes<In: Copy, Acc: Copy>(
+    run: &[In],
+    start: Acc,
+    push: impl Fn(Acc, In) -> Acc,
+    merge: impl Fn(Acc, Acc) -> Acc,
+) -> Acc {
+    let mut total = start;
     // Within a stretch every lane folds a bounded number of elements; stretches merge pairwise enough by blocks.
     for stretch in run.chunks(LANES * 64) {
-        let mut lanes = [R::START; LANES];
+        let mut lanes = [start; LANES];
         let (whole, rest) = stretch.as_chunks::<LANES>();
         for chunk in whole {
             for (lane, &x) in lanes.iter_mut().zip(chunk) {
-                *lane = R::push(*lane, x);
+                *lane = push(*lane, x);
             }
         }
         for (lane, &x) in lanes.iter_mut().zip(rest) {
-            *lane = R::push(*lane, x);
+            *lane = push(*lane, x);
         }
         let mut width = LANES / 2;
         while width > 0 {
             for lane in 0..width {
-                lanes[lane] = R::merge(lanes[lane], lanes[lane + width]);
+                lanes[lane] = merge(lanes[lane], lanes[lane + width]);
             }
             width /= 2;
         }
-        total = R::merge(total, lanes[0]);
+        total = merge(total, lanes[0]);
     }
     total
 }
 
 #[inline(always)]
-fn fold_rows_body<R: Reducer, const FMA: bool>(accs: &mut [R::Acc], src: &[R::In], stride: usize, rows: usize) {
+fn fold_four_at_a_time<In: Copy, Acc: Copy>(
+    accs: &mut [Acc],
+    src: &[In],
+    stride: usize,
+    rows: usize,
+    push: impl Fn(Acc, In) -> Acc,
+) {
     let columns = accs.len();
     let mut row = 0;
     // Four rows at a time: the accumulators are loaded and stored a quarter as often.
@@ -332,15 +416,15 @@ fn fold_rows_body<R: Reducer, const FMA: bool>(accs: &mut [R::Acc], src: &[R::In
         let at = |row: usize| &src[row * stride..row * stride + columns];
         let (r0, r1, r2, r3) = (at(row), at(row + 1), at(row + 2), at(row + 3));
         for i in 0..columns {
-            let low = R::push(R::push(accs[i], r0[i]), r1[i]);
-            accs[i] = R::push(R::push(low, r2[i]), r3[i]);
+            let low = push(push(accs[i], r0[i]), r1[i]);
+            accs[i] = push(push(low, r2[i]), r3[i]);
         }
         row += 4;
     }
     while row < rows {
         let from = &src[row * stride..row * stride + columns];
         for (acc, &x) in accs.iter_mut().zip(from) {
-            *acc = R::push(*acc, x);
+            *acc = push(*acc, x);
         }
         row += 1;
     }

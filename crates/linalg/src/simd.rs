@@ -54,7 +54,7 @@ macro_rules! vectorized {
     (@narrow $body:ident [$($g:ident),*] ($($arg:ident),*) $other:ident) => {{
         #[cfg(target_arch = "x86_64")]
         {
-            $other($($arg),*)
+            $other::<$($g),*>($($arg),*)
         }
         #[cfg(not(target_arch = "x86_64"))]
         {

@@ -152,9 +152,13 @@ impl Tensor {
     pub fn from_slice<T: Element>(shape: impl Into<Shape>, values: &[T]) -> Result<Tensor> {
         let shape = shape.into();
         check_count(&shape, values.len())?;
-        let mut buffer = Buffer::new(size_of_val(values))?;
-        buffer.as_bytes_mut().copy_from_slice(bytes_of(values));
-        Ok(Tensor::from_storage(T::DTYPE, shape, Storage::Plain(buffer)))
+        Tensor::copied(T::DTYPE, shape, bytes_of(values))
+    }
+
+    fn copied(dtype: DType, shape: Shape, bytes: &[u8]) -> Result<Tensor> {
+        let mut buffer = Buffer::new(bytes.len())?;
+        buffer.as_bytes_mut().copy_from_slice(bytes);
+        Ok(Tensor::from_storage(dtype, shape, Storage::Plain(buffer)))
     }
 
     /// A tensor of a single value.
@@ -224,6 +228,15 @@ impl Tensor {
         let mut buffer = Tensor::unfilled(dtype, &shape)?;
         fill(buffer.as_bytes_mut())?;
         Ok(Tensor::filled(dtype, shape, buffer))
+    }
+
+    /// Memory that holds arbitrary elements; booleans, which must not be arbitrary, are false.
+    fn unwritten(dtype: DType, shape: Shape) -> Result<Tensor> {
+        let mut buffer = Buffer::new(byte_count(dtype, &shape)?)?;
+        if dtype == DType::Bool {
+            buffer.as_bytes_mut().fill(0);
+        }
+        Ok(Tensor::from_storage(dtype, shape, Storage::Plain(buffer)))
     }
 
     fn unfilled(dtype: DType, shape: &Shape) -> Result<Buffer> {
@@ -509,10 +522,7 @@ impl Tensor {
     }
 
     fn copy_storage(&mut self) -> Result<()> {
-        let bytes = self.as_bytes()?;
-        let mut buffer = Buffer::new(bytes.len())?;
-        buffer.as_bytes_mut().copy_from_slice(bytes);
-        *self = Tensor::from_storage(self.dtype(), self.shape().clone(), Storage::Plain(buffer));
+        *self = Tensor::copied(self.dtype(), self.shape().clone(), self.as_bytes()?)?;
         Ok(())
     }
 
@@ -552,12 +562,7 @@ pub struct OwnedTensor<T: Element> {
 impl<T: Element> OwnedTensor<T> {
     /// Memory for a tensor of this shape; what it holds is arbitrary until written.
     pub fn new(shape: impl Into<Shape>) -> Result<OwnedTensor<T>> {
-        let shape = shape.into();
-        let mut buffer = Buffer::new(byte_count(T::DTYPE, &shape)?)?;
-        if T::DTYPE == DType::Bool {
-            buffer.as_bytes_mut().fill(0);
-        }
-        Ok(OwnedTensor { tensor: Tensor::from_storage(T::DTYPE, shape, Storage::Plain(buffer)), elements: PhantomData })
+        Ok(OwnedTensor { tensor: Tensor::unwritten(T::DTYPE, shape.into())?, elements: PhantomData })
     }
 
     /// A tensor with every element this value.

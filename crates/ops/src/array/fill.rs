@@ -4,7 +4,7 @@ use super::{build, indices};
 use crate::data_flow::TensorList;
 use framework::kernel::function;
 use framework::shapes::unchanged;
-use framework::typed::{Item, MoveKernel, Number, NumberKernel, moves, numbers_by};
+use framework::typed::{Item, MoveKernel, Number, NumberKernel, moves, wide_numbers_by};
 use framework::{BuiltKernel, InferenceContext, Kernel, KernelBuild, KernelContext, Op, Output, Scope};
 use std::sync::Arc;
 use tensor::{DType, OwnedTensor, PartialShape, Result, Shape, Tensor, Variant, invalid};
@@ -126,7 +126,7 @@ impl MoveKernel for Fill {
 fn ones_kernel(b: &KernelBuild<'_>) -> Result<BuiltKernel> {
     match b.dtype("T")? {
         DType::Bool => Ok(BuiltKernel::new(Trues)),
-        _ => numbers_by(b, "T", Ones),
+        _ => wide_numbers_by(b, "T", Ones),
     }
 }
 

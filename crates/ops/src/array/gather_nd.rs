@@ -3,7 +3,7 @@
 use super::gather::place;
 use super::{build, indices};
 use framework::kernel::KernelContext;
-use framework::typed::{Int, Item, MoveKernel, Number, NumberKernel, moves, numbers_by};
+use framework::typed::{Int, Item, MoveKernel, Number, NumberKernel, moves, stepwise_numbers_by};
 use framework::{
     BuiltKernel, Grad, GradValue, IndexedSlices, InferenceContext, Kernel, KernelBuild, Op, Output, Scope,
 };
@@ -223,7 +223,7 @@ fn scatter_kernel(b: &KernelBuild<'_>) -> Result<BuiltKernel> {
     match b.dtype("T")? {
         DType::Bool => Ok(BuiltKernel::new(ScatterBools(policy))),
         DType::String => Ok(BuiltKernel::new(ScatterStrings(policy))),
-        _ => numbers_by(b, "T", ScatterNd(policy)),
+        _ => stepwise_numbers_by(b, "T", ScatterNd(policy)),
     }
 }
 

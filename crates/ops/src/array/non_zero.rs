@@ -1,7 +1,7 @@
 //! `Where`: the coordinates of all elements that are not zero, in order.
 
 use framework::kernel::KernelContext;
-use framework::typed::{Number, NumberKernel, numbers_by};
+use framework::typed::{Number, NumberKernel, wide_numbers_by};
 use framework::{BuiltKernel, Kernel, KernelBuild, Op, Output, Scope};
 use std::sync::Arc;
 use tensor::{DType, Element, PartialShape, Result};
@@ -28,7 +28,7 @@ pub fn non_zero(s: &Scope, x: Output) -> Result<Output> {
 fn where_kernel(b: &KernelBuild<'_>) -> Result<BuiltKernel> {
     match b.dtype("T")? {
         DType::Bool => Ok(BuiltKernel::new(WhereTrue)),
-        _ => numbers_by(b, "T", WhereNonZero),
+        _ => wide_numbers_by(b, "T", WhereNonZero),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{index, index_tensor};
 use framework::kernel::KernelContext;
-use framework::typed::{Real, RealKernel, reals};
+use framework::typed::{Real, RealKernel, wide_reals};
 use framework::{Grad, GradValue, InferenceContext, Op, Output, Scope};
 use std::cmp::Ordering;
 use tensor::{DType, PartialShape, Result, Shape, invalid};
@@ -21,7 +21,7 @@ pub fn ops() -> Vec<Op> {
             .costly()
             .shape(top_shape)
             .gradient(top_gradient)
-            .kernel(reals(|b| Ok(TopK { index_type: b.dtype("index_type")? }))),
+            .kernel(wide_reals(|b| Ok(TopK { index_type: b.dtype("index_type")? }))),
     ]
 }
 

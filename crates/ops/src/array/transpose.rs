@@ -2,7 +2,7 @@
 
 use super::{indices, strided_tensor};
 use framework::kernel::KernelContext;
-use framework::typed::{Int, IntKernel, Item, MoveKernel, ints, moves_of};
+use framework::typed::{Int, IntKernel, Item, MoveKernel, index_ints, moves_of};
 use framework::{BuiltKernel, GradValue, InferenceContext, Kernel, KernelBuild, Op, Output, Scope};
 use linalg::transpose::Strided;
 use smallvec::SmallVec;
@@ -29,7 +29,7 @@ pub fn ops() -> Vec<Op> {
             .attr("T: indextype = int32")
             .shape(|c| Ok(vec![c.require_rank(0, 1)?]))
             .not_differentiable()
-            .kernel(ints(|_| Ok(InvertPermutation))),
+            .kernel(index_ints(|_| Ok(InvertPermutation))),
     ]
 }
 

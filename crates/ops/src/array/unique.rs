@@ -49,19 +49,7 @@ impl MoveKernel for Unique {
         if x.shape().rank() != 1 {
             return Err(invalid!("unique expects a 1D vector."));
         }
-        let (firsts, ids) = match x.dtype() {
-            DType::String => number_off(x.as_strings()?.iter().map(Some)),
-            DType::F16 => number_off(x.as_slice::<f16>()?.iter().map(|v| float_key(v.to_f64()))),
-            DType::BF16 => number_off(x.as_slice::<bf16>()?.iter().map(|v| float_key(v.to_f64()))),
-            DType::F32 => number_off(x.as_slice::<f32>()?.iter().map(|&v| float_key(f64::from(v)))),
-            DType::F64 => number_off(x.as_slice::<f64>()?.iter().map(|&v| float_key(v))),
-            other => match other.size() {
-                1 => number_off(x.as_words::<u8>()?.iter().map(|&v| Some(u64::from(v)))),
-                2 => number_off(x.as_words::<u16>()?.iter().map(|&v| Some(u64::from(v)))),
-                4 => number_off(x.as_words::<u32>()?.iter().map(|&v| Some(u64::from(v)))),
-                _ => number_off(x.as_words::<u64>()?.iter().map(|&v| Some(v))),
-            },
-        };
+        let (firsts, ids) = numbered(x)?;
 
         let items = I::items(x)?;
         let y: Tensor = build::<I>(x.dtype(), [firsts.len()].into(), |out| {
@@ -79,6 +67,23 @@ impl MoveKernel for Unique {
         ctx.set_output(0, y)?;
         ctx.set_output(1, ids)
     }
+}
+
+/// Where each different element first occurs, and for each element the number of the different one it equals.
+fn numbered(x: &Tensor) -> Result<(Vec<usize>, Vec<i64>)> {
+    Ok(match x.dtype() {
+        DType::String => number_off(x.as_strings()?.iter().map(Some)),
+        DType::F16 => number_off(x.as_slice::<f16>()?.iter().map(|v| float_key(v.to_f64()))),
+        DType::BF16 => number_off(x.as_slice::<bf16>()?.iter().map(|v| float_key(v.to_f64()))),
+        DType::F32 => number_off(x.as_slice::<f32>()?.iter().map(|&v| float_key(f64::from(v)))),
+        DType::F64 => number_off(x.as_slice::<f64>()?.iter().map(|&v| float_key(v))),
+        other => match other.size() {
+            1 => number_off(x.as_words::<u8>()?.iter().map(|&v| Some(u64::from(v)))),
+            2 => number_off(x.as_words::<u16>()?.iter().map(|&v| Some(u64::from(v)))),
+            4 => number_off(x.as_words::<u32>()?.iter().map(|&v| Some(u64::from(v)))),
+            _ => number_off(x.as_words::<u64>()?.iter().map(|&v| Some(v))),
+        },
+    })
 }
 
 /// Both zeros are one value; what is not a number equals nothing, itself included.

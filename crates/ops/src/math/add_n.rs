@@ -4,7 +4,7 @@ use crate::data_flow::TensorList;
 use framework::gradient::{GradValue, by_rows};
 use framework::kernel::FnKernel;
 use framework::shapes::merged;
-use framework::typed::{NumberKernel, numbers_by};
+use framework::typed::{NumberKernel, stepwise_numbers_by};
 use framework::{BuiltKernel, Grad, KernelContext, Number, Op, Output, Pool, Scope};
 use linalg::elementwise::{add_n as sum_slices, zip_in_place};
 use smallvec::SmallVec;
@@ -27,7 +27,7 @@ pub fn ops() -> Vec<Op> {
             .shape(merged)
             .kernel(Arc::new(|b| match b.dtype("T")? {
                 DType::Variant => Ok(BuiltKernel::new(FnKernel(add_lists))),
-                _ => numbers_by(b, "T", AddN),
+                _ => stepwise_numbers_by(b, "T", AddN),
             }))
             .gradient(gradient)
             .row_gradient(by_rows),

@@ -1,6 +1,6 @@
 //! `ArgMax` and `ArgMin`: where along an axis the extreme lies; the first one wins.
 
-use framework::typed::{Real, RealKernel, reals_by};
+use framework::typed::{Real, RealKernel, wide_reals_by};
 use framework::{BuiltKernel, InferenceContext, Kernel, KernelBuild, KernelContext, Op, Output, Scope};
 use linalg::reduce::{argmax, argmin};
 use std::sync::Arc;
@@ -60,7 +60,7 @@ fn kernel(b: &KernelBuild<'_>, largest: bool) -> Result<BuiltKernel> {
     if b.dtype("T")? == DType::Bool {
         return Ok(BuiltKernel::new(Bools(kernel)));
     }
-    reals_by(b, "T", kernel)
+    wide_reals_by(b, "T", kernel)
 }
 
 struct ArgExtreme {

@@ -8,7 +8,8 @@ use framework::gradient::{GradValue, by_rows_unstretched};
 use framework::op::KernelFn;
 use framework::shapes::broadcast as broadcast_shape;
 use framework::typed::{
-    FieldKernel, IntKernel, NumberKernel, RealKernel, fields, fields_by, ints_by, numbers, numbers_by, reals,
+    FieldKernel, IntKernel, NumberKernel, RealKernel, stepwise_numbers, stepwise_reals, wide_fields, wide_fields_by,
+    wide_ints_by, wide_numbers, wide_numbers_by, wide_reals,
 };
 use framework::{
     BuiltKernel, Field, Grad, InferenceContext, Int, Kernel, KernelBuild, KernelContext, Number, Op, Output, Real,
@@ -26,7 +27,7 @@ pub fn ops() -> Vec<Op> {
             .commutative()
             .aggregate()
             .value(|c| known(c, i64::checked_add))
-            .kernel(numbers(|_| Ok(AddKernel)))
+            .kernel(wide_numbers(|_| Ok(AddKernel)))
             .gradient(add_gradient)
             .row_gradient(by_rows_unstretched),
         op("Add", "bfloat16, half, float, double, uint8, int8, int16, int32, int64, complex64, complex128, string")
@@ -36,48 +37,48 @@ pub fn ops() -> Vec<Op> {
             .row_gradient(by_rows_unstretched),
         op("Sub", reals_and_complex)
             .value(|c| known(c, i64::checked_sub))
-            .kernel(numbers(|_| Ok(SubKernel)))
+            .kernel(wide_numbers(|_| Ok(SubKernel)))
             .gradient(sub_gradient)
             .row_gradient(by_rows_unstretched),
         op("Mul", reals_and_complex)
             .commutative()
             .value(|c| known(c, i64::checked_mul))
-            .kernel(numbers(|_| Ok(MulKernel)))
+            .kernel(wide_numbers(|_| Ok(MulKernel)))
             .gradient(mul_gradient),
         op("Div", reals_and_complex)
             .value(|c| known(c, i64::checked_div))
-            .kernel(numbers(|_| Ok(DivKernel)))
+            .kernel(wide_numbers(|_| Ok(DivKernel)))
             .gradient(|s, g| div_gradient(s, g, "Div")),
         op("RealDiv", reals_and_complex)
-            .kernel(fields(|_| Ok(RealDivKernel)))
+            .kernel(wide_fields(|_| Ok(RealDivKernel)))
             .gradient(|s, g| div_gradient(s, g, "RealDiv")),
         op("DivNoNan", "half, float, bfloat16, double, complex64, complex128")
-            .kernel(fields(|_| Ok(DivNoNanKernel)))
+            .kernel(wide_fields(|_| Ok(DivNoNanKernel)))
             .gradient(|s, g| div_gradient(s, g, "DivNoNan")),
         op("FloorDiv", reals_and_complex)
             .value(|c| {
                 known(c, |a, b| (b != 0 && (a, b) != (i64::MIN, -1)).then(|| linalg::number::Real::floor_div(a, b)))
             })
-            .kernel(reals(|_| Ok(FloorDivKernel)))
+            .kernel(stepwise_reals(|_| Ok(FloorDivKernel)))
             .gradient(|_, _| Ok(vec![None, None])),
         op("FloorMod", REALS)
             .value(|c| known(c, |a, b| (b != 0).then(|| linalg::number::Real::floor_mod(a, b))))
-            .kernel(reals(|_| Ok(FloorModKernel)))
+            .kernel(wide_reals(|_| Ok(FloorModKernel)))
             .gradient(floor_mod_gradient),
         op("Maximum", REALS)
             .value(|c| known(c, |a, b| Some(Ord::max(a, b))))
-            .kernel(reals(|_| Ok(MaximumKernel)))
+            .kernel(wide_reals(|_| Ok(MaximumKernel)))
             .gradient(|s, g| extreme_gradient(s, g, "GreaterEqual")),
         op("Minimum", REALS)
             .value(|c| known(c, |a, b| Some(Ord::min(a, b))))
-            .kernel(reals(|_| Ok(MinimumKernel)))
+            .kernel(wide_reals(|_| Ok(MinimumKernel)))
             .gradient(|s, g| extreme_gradient(s, g, "LessEqual")),
         op("Pow", "bfloat16, float, half, double, int8, int16, int32, int64, complex64, complex128")
             .kernel(Arc::new(pow_kernel))
             .gradient(pow_gradient),
         op("SquaredDifference", "bfloat16, half, float, double, int32, int64, complex64, complex128")
             .commutative()
-            .kernel(numbers(|_| Ok(SquaredDifferenceKernel)))
+            .kernel(stepwise_numbers(|_| Ok(SquaredDifferenceKernel)))
             .gradient(squared_difference_gradient),
     ]
 }
@@ -293,7 +294,7 @@ fn refuse_zero_divisors<T: Number>(ctx: &KernelContext<'_>) -> Result<()> {
 }
 
 fn pow_kernel(b: &KernelBuild<'_>) -> Result<BuiltKernel> {
-    if b.dtype("T")?.is_integer() { ints_by(b, "T", IntPowKernel) } else { fields_by(b, "T", FieldPowKernel) }
+    if b.dtype("T")?.is_integer() { wide_ints_by(b, "T", IntPowKernel) } else { wide_fields_by(b, "T", FieldPowKernel) }
 }
 
 struct IntPowKernel;
@@ -308,11 +309,9 @@ impl IntKernel for IntPowKernel {
 }
 
 fn numbers_or_strings() -> KernelFn {
-    Arc::new(
-        |b| {
-            if b.dtype("T")? == DType::String { Ok(BuiltKernel::new(Join)) } else { numbers_by(b, "T", AddKernel) }
-        },
-    )
+    Arc::new(|b| {
+        if b.dtype("T")? == DType::String { Ok(BuiltKernel::new(Join)) } else { wide_numbers_by(b, "T", AddKernel) }
+    })
 }
 
 /// The sum of two strings is one after the other.
@@ -335,7 +334,7 @@ impl Kernel for Join {
 #[cfg(test)]
 mod tests {
     use crate::array::testing::{eval, run};
-    use tensor::{Code, Tensor};
+    use tensor::{Code, Tensor, f16};
 
     #[test]
     fn an_integer_is_not_divided_by_zero() {
@@ -353,6 +352,26 @@ mod tests {
         let error = eval("Pow", &[2i32.into(), (-1i32).into()], &[]).unwrap_err();
         assert!(error.message.contains("negative integer powers"), "{error}");
         assert_eq!(eval("Pow", &[(-2i64).into(), 3i64.into()], &[]).unwrap()[0], Tensor::scalar(-8i64));
+    }
+
+    #[test]
+    fn narrow_types_are_cut_off_and_rounded_as_in_tensorflow() {
+        let halves = |values: [f32; 2]| Tensor::from(values.map(f16::from_f32));
+        for (op, x, y, want) in [
+            ("AddV2", Tensor::from([100i8, -100]), Tensor::from([100i8, -100]), Tensor::from([-56i8, 56])),
+            ("Div", Tensor::from([-128i8, 100]), Tensor::from([-1i8, 7]), Tensor::from([-128i8, 14])),
+            ("FloorMod", Tensor::from([-7i8, 100]), Tensor::from([4i8, -30]), Tensor::from([1i8, -20])),
+            ("FloorDiv", Tensor::from([-7i8, 100]), Tensor::from([4i8, -30]), Tensor::from([-2i8, -4])),
+            ("Sub", Tensor::from([3u8, 200]), Tensor::from([5u8, 100]), Tensor::from([254u8, 100])),
+            ("Maximum", Tensor::from([250u8, 1]), Tensor::from([3u8, 2]), Tensor::from([250u8, 2])),
+            ("Less", Tensor::from([250u8, 1]), Tensor::from([3u8, 2]), Tensor::from([false, true])),
+            ("Mul", Tensor::from([-200i16, 300]), Tensor::from([200i16, 300]), Tensor::from([25536i16, 24464])),
+            ("Mul", Tensor::from([300u16, 7]), Tensor::from([300u16, 9]), Tensor::from([24464u16, 63])),
+            ("Sub", Tensor::from([1u32, 5]), Tensor::from([2u32, 3]), Tensor::from([u32::MAX, 2])),
+            ("AddV2", halves([1000.0, 0.1]), halves([0.3, 0.2]), halves([1000.5, 0.2998])),
+        ] {
+            assert_eq!(eval(op, &[x, y], &[]).unwrap(), [want], "{op}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Bitwise ops on integers: `BitwiseAnd`, `BitwiseOr`, `BitwiseXor`, `LeftShift`, `RightShift`, `Invert`.
 
-use super::pairs::map_pairs;
+use super::pairs::{map_each, map_pairs};
 use framework::typed::{IntKernel, ints_by};
 use framework::{Int, KernelContext, Op, shapes};
 use std::sync::Arc;
@@ -58,6 +58,6 @@ struct Invert;
 
 impl IntKernel for Invert {
     fn compute<T: Int>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
-        ctx.map::<T>(0, T::bitnot)
+        map_each(ctx, T::bitnot)
     }
 }

@@ -1,7 +1,7 @@
 //! `Bucketize`: which of some intervals each number lies in.
 
 use framework::shapes::unchanged;
-use framework::typed::{RealKernel, reals};
+use framework::typed::{RealKernel, wide_reals};
 use framework::{KernelContext, Op, Output, Real, Scope};
 use linalg::elementwise::map;
 use tensor::{Result, invalid};
@@ -15,7 +15,7 @@ pub fn ops() -> Vec<Op> {
             .attr("T: {int32, int64, float, double}")
             .attr("boundaries: list(float)")
             .shape(unchanged)
-            .kernel(reals(|b| Bucketize::new(b.attr("boundaries")?))),
+            .kernel(wide_reals(|b| Bucketize::new(b.attr("boundaries")?))),
     ]
 }
 

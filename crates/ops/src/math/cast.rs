@@ -6,10 +6,10 @@
 use framework::gradient::{GradValue, by_rows};
 use framework::shapes::unchanged;
 use framework::{BuiltKernel, Grad, InferenceContext, Kernel, KernelBuild, KernelContext, Op, Output, Scope, kernel};
-use linalg::elementwise::map;
+use linalg::elementwise::{GRAIN_CHEAP, map, map_slice};
 use std::marker::PhantomData;
 use std::sync::Arc;
-use tensor::{Complex, DType, Element, Result, Tensor, bf16, f16, unsupported};
+use tensor::{Complex, DType, Element, Result, Tensor, bf16, f16, invalid, unsupported};
 
 /// The ops of this file.
 pub fn ops() -> Vec<Op> {
@@ -137,21 +137,56 @@ fn build(b: &KernelBuild<'_>) -> Result<BuiltKernel> {
         })));
     }
     match (from, to, truncate) {
-        (DType::F32, DType::F16, true) => return mapped::<f32, f16>(|x| f16::from_f32(without_low_bits(x, 13))),
-        (DType::F32, DType::BF16, true) => return mapped::<f32, bf16>(|x| bf16::from_f32(without_low_bits(x, 16))),
-        (DType::F64, DType::F32, true) => return mapped::<f64, f32>(|x| without_low_bits_of_double(x, 29) as f32),
+        (DType::F32, DType::F16, true) => return Ok(mapped(|x| f16::from_f32(without_low_bits(x, 13)))),
+        (DType::F32, DType::BF16, true) => return Ok(mapped(|x| bf16::from_f32(without_low_bits(x, 16)))),
+        (DType::F64, DType::F32, true) => return Ok(mapped(|x| without_low_bits_of_double(x, 29) as f32)),
         (DType::F64, DType::F16, true) => {
-            return mapped::<f64, f16>(|x| f16::from_f32(without_low_bits_of_double(x, 42) as f32));
+            return Ok(mapped(|x| f16::from_f32(without_low_bits_of_double(x, 42) as f32)));
         }
         (DType::F32, DType::F8E5M2 | DType::F8E4M3FN, _) => return Ok(BuiltKernel::new(ToByteFloat(to))),
         (DType::F8E5M2 | DType::F8E4M3FN, DType::F32, _) => return Ok(BuiltKernel::new(FromByteFloat(from))),
         _ => {}
     }
-    with_type!(from, S => with_type!(to, D => mapped::<S, D>(<S as Source>::to::<D>), else Err(unknown())),
-        else Err(unknown()))
+    match direct(from, to) {
+        Some(kernel) => Ok(kernel),
+        None => {
+            let passing = with_type!(from, S => passes::<S>(from, to), else None);
+            passing.ok_or_else(unknown)
+        }
+    }
 }
 
-fn mapped<S: Element, D: Element>(convert: impl Fn(S) -> D + Send + Sync + 'static) -> Result<BuiltKernel> {
+/// The kernels of pairs of types that are met often, and of two complex ones.
+fn direct(from: DType, to: DType) -> Option<BuiltKernel> {
+    use DType::{BF16, Bool, C64, C128, F16, F32, F64, I32, I64, U8};
+    Some(match (from, to) {
+        (F32, F64) => mapped(|x: f32| f64::from(x)),
+        (F32, I32) => mapped(|x: f32| x as i32),
+        (F32, I64) => mapped(|x: f32| x as i64),
+        (F32, F16) => mapped(f16::from_f32),
+        (F32, BF16) => mapped(bf16::from_f32),
+        (F16, F32) => mapped(f16::to_f32),
+        (BF16, F32) => mapped(bf16::to_f32),
+        (F64, F32) => mapped(|x: f64| x as f32),
+        (F64, I32) => mapped(|x: f64| x as i32),
+        (F64, I64) => mapped(|x: f64| x as i64),
+        (I32, F32) => mapped(|x: i32| x as f32),
+        (I32, F64) => mapped(|x: i32| f64::from(x)),
+        (I32, I64) => mapped(|x: i32| i64::from(x)),
+        (I64, F32) => mapped(|x: i64| x as f32),
+        (I64, F64) => mapped(|x: i64| x as f64),
+        (I64, I32) => mapped(|x: i64| x as i32),
+        (U8, F32) => mapped(|x: u8| f32::from(x)),
+        (Bool, F32) => mapped(|x: bool| f32::from(x)),
+        (Bool, I32) => mapped(|x: bool| i32::from(x)),
+        (Bool, I64) => mapped(|x: bool| i64::from(x)),
+        (C64, C128) => mapped(|x: Complex<f32>| Complex::new(f64::from(x.re), f64::from(x.im))),
+        (C128, C64) => mapped(|x: Complex<f64>| Complex::new(x.re as f32, x.im as f32)),
+        _ => return None,
+    })
+}
+
+fn mapped<S: Element, D: Element>(convert: impl Fn(S) -> D + Send + Sync + 'static) -> BuiltKernel {
     struct Map<S, D, F>(F, PhantomData<fn(S) -> D>);
     impl<S: Element, D: Element, F: Fn(S) -> D + Send + Sync> Kernel for Map<S, D, F> {
         fn compute(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
@@ -161,31 +196,102 @@ fn mapped<S: Element, D: Element>(convert: impl Fn(S) -> D + Send + Sync + 'stat
             ctx.set_output(0, y)
         }
     }
-    Ok(BuiltKernel::new(Map(convert, PhantomData)))
+    BuiltKernel::new(Map(convert, PhantomData))
+}
+
+/// The other pairs go in blocks through a type between them: there is code for each type and not for each pair.
+struct Passing<B, D> {
+    from: DType,
+    load: Load<B>,
+    to: PhantomData<fn() -> D>,
+}
+
+/// The kernel from one type to another; none if that is not a type of numbers.
+fn passes<S: Source>(from: DType, to: DType) -> Option<BuiltKernel> {
+    <S::Between as Between>::passes(from, to, load::<S>)
+}
+
+/// Fills a block with the elements of a tensor from an index on.
+type Load<B> = fn(&Tensor, usize, &mut [B]);
+
+fn load<S: Source>(x: &Tensor, start: usize, block: &mut [S::Between]) {
+    let from = x.as_slice::<S>().expect("the kernel has compared the types");
+    map_slice(&from[start..start + block.len()], block, S::between);
+}
+
+impl<B: Between, D: Target> Kernel for Passing<B, D> {
+    fn compute(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+        /// Elements of a block, which stays in the first cache.
+        const BLOCK: usize = 512;
+        let x = ctx.input(0);
+        if x.dtype() != self.from {
+            return Err(invalid!("wanted a tensor of {}, found {}", self.from, x.dtype()));
+        }
+        let mut y = ctx.allocate::<D>(x.shape())?;
+        ctx.pool().for_each_mut(&mut y, GRAIN_CHEAP, &|mut start, part| {
+            let mut block = [B::default(); BLOCK];
+            for part in part.chunks_mut(BLOCK) {
+                let block = &mut block[..part.len()];
+                (self.load)(x, start, block);
+                map_slice(block, part, B::to::<D>);
+                start += part.len();
+            }
+        });
+        ctx.set_output(0, y)
+    }
 }
 
 /// A number from which others are made.
 trait Source: Element {
+    /// A type that holds all its values; of a complex number only the real part.
+    type Between: Between;
+    fn between(self) -> Self::Between;
+}
+
+/// A type that numbers pass through on their way to another.
+trait Between: Copy + Default + Send + Sync + 'static {
     fn to<D: Target>(self) -> D;
+
+    /// The kernel from the type that is loaded to another; none if that is not a type of numbers.
+    fn passes(from: DType, to: DType, load: Load<Self>) -> Option<BuiltKernel> {
+        with_type!(to, D => Some(BuiltKernel::new(Passing::<Self, D> { from, load, to: PhantomData })), else None)
+    }
+}
+
+impl Between for f64 {
+    #[inline(always)]
+    fn to<D: Target>(self) -> D {
+        D::from_f64(self)
+    }
+}
+
+impl Between for i64 {
+    #[inline(always)]
+    fn to<D: Target>(self) -> D {
+        D::from_i64(self)
+    }
+}
+
+impl Between for u64 {
+    #[inline(always)]
+    fn to<D: Target>(self) -> D {
+        D::from_u64(self)
+    }
 }
 
 /// A number made from others.
 trait Target: Element {
-    fn from_f32(x: f32) -> Self;
     fn from_f64(x: f64) -> Self;
     fn from_i64(x: i64) -> Self;
     fn from_u64(x: u64) -> Self;
-    fn from_complex(re: f64, _im: f64) -> Self {
-        Self::from_f64(re)
-    }
 }
 
-/// Integers of up to 64 bits pass through the 64-bit ones unharmed.
 macro_rules! sources {
-    ($($t:ty, $x:ident => $to:expr;)*) => {$(
+    ($($t:ty, $between:ty, $x:ident => $to:expr;)*) => {$(
         impl Source for $t {
+            type Between = $between;
             #[inline(always)]
-            fn to<D: Target>(self) -> D {
+            fn between(self) -> $between {
                 let $x = self;
                 $to
             }
@@ -193,29 +299,27 @@ macro_rules! sources {
     )*};
 }
 sources! {
-    f16, x => D::from_f32(x.to_f32());
-    bf16, x => D::from_f32(x.to_f32());
-    f32, x => D::from_f32(x);
-    f64, x => D::from_f64(x);
-    i8, x => D::from_i64(x.into());
-    i16, x => D::from_i64(x.into());
-    i32, x => D::from_i64(x.into());
-    i64, x => D::from_i64(x);
-    u8, x => D::from_u64(x.into());
-    u16, x => D::from_u64(x.into());
-    u32, x => D::from_u64(x.into());
-    u64, x => D::from_u64(x);
-    bool, x => D::from_u64(x.into());
-    Complex<f32>, x => D::from_complex(x.re.into(), x.im.into());
-    Complex<f64>, x => D::from_complex(x.re, x.im);
+    f16, f64, x => x.to_f64();
+    bf16, f64, x => x.to_f64();
+    f32, f64, x => x.into();
+    f64, f64, x => x;
+    i8, i64, x => x.into();
+    i16, i64, x => x.into();
+    i32, i64, x => x.into();
+    i64, i64, x => x;
+    u8, u64, x => x.into();
+    u16, u64, x => x.into();
+    u32, u64, x => x.into();
+    u64, u64, x => x;
+    bool, u64, x => x.into();
+    Complex<f32>, f64, x => x.re.into();
+    Complex<f64>, f64, x => x.re;
 }
 
 macro_rules! integer_targets {
     ($($t:ty, $through:ty;)*) => {$(
         impl Target for $t {
             // Narrow integers take the low bits of a wider one, as the machine's conversion leaves them.
-            #[inline(always)]
-            fn from_f32(x: f32) -> $t { x as $through as $t }
             #[inline(always)]
             fn from_f64(x: f64) -> $t { x as $through as $t }
             #[inline(always)]
@@ -233,8 +337,6 @@ macro_rules! float_targets {
     ($($t:ty;)*) => {$(
         impl Target for $t {
             #[inline(always)]
-            fn from_f32(x: f32) -> $t { x as $t }
-            #[inline(always)]
             fn from_f64(x: f64) -> $t { x as $t }
             #[inline(always)]
             fn from_i64(x: i64) -> $t { x as $t }
@@ -243,15 +345,11 @@ macro_rules! float_targets {
         }
         impl Target for Complex<$t> {
             #[inline(always)]
-            fn from_f32(x: f32) -> Self { Complex::new(x as $t, 0.0) }
-            #[inline(always)]
             fn from_f64(x: f64) -> Self { Complex::new(x as $t, 0.0) }
             #[inline(always)]
             fn from_i64(x: i64) -> Self { Complex::new(x as $t, 0.0) }
             #[inline(always)]
             fn from_u64(x: u64) -> Self { Complex::new(x as $t, 0.0) }
-            #[inline(always)]
-            fn from_complex(re: f64, im: f64) -> Self { Complex::new(re as $t, im as $t) }
         }
     )*};
 }
@@ -260,8 +358,6 @@ float_targets! { f32; f64; }
 macro_rules! half_targets {
     ($($t:ident)*) => {$(
         impl Target for $t {
-            #[inline(always)]
-            fn from_f32(x: f32) -> $t { $t::from_f32(x) }
             #[inline(always)]
             fn from_f64(x: f64) -> $t { $t::from_f32(x as f32) }
             #[inline(always)]
@@ -274,10 +370,6 @@ macro_rules! half_targets {
 half_targets! { f16 bf16 }
 
 impl Target for bool {
-    #[inline(always)]
-    fn from_f32(x: f32) -> bool {
-        x != 0.0
-    }
     #[inline(always)]
     fn from_f64(x: f64) -> bool {
         x != 0.0

@@ -2,7 +2,7 @@
 
 use framework::gradient::GradValue;
 use framework::shapes::unchanged;
-use framework::typed::{FloatKernel, floats};
+use framework::typed::{FloatKernel, wide_floats};
 use framework::{Float, Grad, KernelContext, Op, Output, Scope};
 use tensor::{Result, invalid};
 
@@ -16,7 +16,7 @@ pub fn ops() -> Vec<Op> {
             .attr("message: string")
             .stateful()
             .shape(unchanged)
-            .kernel(floats(|b| Ok(CheckNumerics { message: b.attr("message")? })))
+            .kernel(wide_floats(|b| Ok(CheckNumerics { message: b.attr("message")? })))
             .gradient(gradient),
     ]
 }

@@ -1,6 +1,6 @@
 //! `ClipByValue`: elements held between two bounds.
 
-use framework::typed::{RealKernel, reals};
+use framework::typed::{RealKernel, wide_reals};
 use framework::{KernelContext, Op, Real, shapes};
 use linalg::elementwise::map_in_place;
 use tensor::{Result, invalid};
@@ -15,7 +15,7 @@ pub fn ops() -> Vec<Op> {
             .output("output: T")
             .attr("T: numbertype")
             .shape(shapes::unchanged)
-            .kernel(reals(|_| Ok(Clip))),
+            .kernel(wide_reals(|_| Ok(Clip))),
     ]
 }
 

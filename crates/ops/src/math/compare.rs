@@ -1,11 +1,11 @@
 //! Comparisons of two tensors, broadcasting, and the logic of booleans.
 
 use super::arithmetic::REALS;
-use super::pairs::{compare_pairs, map_pairs, positions};
+use super::pairs::{compare_pairs, map_each, map_pairs, positions};
 use framework::kernel::function;
 use framework::op::KernelFn;
 use framework::shapes::{broadcast, unchanged};
-use framework::typed::{MoveKernel, NumberKernel, RealKernel, moves_of, numbers_by, reals};
+use framework::typed::{MoveKernel, NumberKernel, RealKernel, moves_of, wide_numbers_by, wide_reals};
 use framework::{
     BuiltKernel, InferenceContext, Item, Kernel, KernelBuild, KernelContext, Number, Op, Output, Real, Scope,
 };
@@ -17,17 +17,17 @@ pub fn ops() -> Vec<Op> {
     vec![
         equality("Equal", true),
         equality("NotEqual", false),
-        order("Greater").kernel(reals(|_| Ok(Greater))),
-        order("GreaterEqual").kernel(reals(|_| Ok(GreaterEqual))),
-        order("Less").kernel(reals(|_| Ok(Less))),
-        order("LessEqual").kernel(reals(|_| Ok(LessEqual))),
+        order("Greater").kernel(wide_reals(|_| Ok(Greater))),
+        order("GreaterEqual").kernel(wide_reals(|_| Ok(GreaterEqual))),
+        order("Less").kernel(wide_reals(|_| Ok(Less))),
+        order("LessEqual").kernel(wide_reals(|_| Ok(LessEqual))),
         logic("LogicalAnd").kernel(function(|ctx| map_pairs::<bool>(ctx, |a, b| a & b))),
         logic("LogicalOr").kernel(function(|ctx| map_pairs::<bool>(ctx, |a, b| a | b))),
         Op::new("LogicalNot")
             .input("x: bool")
             .output("y: bool")
             .shape(unchanged)
-            .kernel(function(|ctx| ctx.map(0, |x: bool| !x)))
+            .kernel(function(|ctx| map_each(ctx, |x: bool| !x)))
             .not_differentiable(),
     ]
 }
@@ -125,7 +125,7 @@ fn equality_kernel(wanted: bool) -> KernelFn {
         let BuiltKernel::Sync(compare) = (match dtype {
             DType::Bool => Ok(BuiltKernel::new(BoolEquality(wanted))),
             _ if dtype.is_floating() || dtype.is_integer() || dtype.is_complex() => {
-                numbers_by(b, "T", NumberEquality(wanted))
+                wide_numbers_by(b, "T", NumberEquality(wanted))
             }
             _ => moves_of(dtype, ItemEquality(wanted)),
         })?

@@ -1,5 +1,6 @@
 //! `_UnaryOpsComposition`: functions of one number applied one after the other, as TensorFlow's optimizer joins them.
 
+use super::pairs::map_each;
 use framework::shapes::unchanged;
 use framework::typed::{FloatKernel, floats};
 use framework::{Float, KernelBuild, KernelContext, Op};
@@ -35,7 +36,7 @@ impl Composition {
 impl FloatKernel for Composition {
     fn compute<T: Float>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
         let functions: Vec<fn(T) -> T> = self.names.iter().filter_map(|name| by_name::<T>(name)).collect();
-        ctx.map::<T>(0, |x| functions.iter().fold(x, |x, f| f(x)))
+        map_each(ctx, |x: T| functions.iter().fold(x, |x, f| f(x)))
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::array::axis_in;
 use framework::gradient::GradValue;
 use framework::shapes::unchanged;
-use framework::typed::{NumberKernel, numbers_by};
+use framework::typed::{NumberKernel, stepwise_numbers_by};
 use framework::{Grad, KernelBuild, KernelContext, Number, Op, Output, Scope};
 use std::sync::Arc;
 use tensor::{Result, invalid};
@@ -23,7 +23,7 @@ pub fn ops() -> Vec<Op> {
                 c.require_scalar(1)?;
                 unchanged(c)
             })
-            .kernel(Arc::new(move |b| numbers_by(b, "T", Cumulative::new(b, multiplies)?)))
+            .kernel(Arc::new(move |b| stepwise_numbers_by(b, "T", Cumulative::new(b, multiplies)?)))
     };
     vec![op("Cumsum", false).gradient(sum_gradient), op("Cumprod", true).gradient(product_gradient)]
 }

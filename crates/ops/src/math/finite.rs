@@ -1,6 +1,6 @@
 //! `IsNan`, `IsInf`, `IsFinite`: what kind of number each element is.
 
-use framework::typed::{FloatKernel, floats_by};
+use framework::typed::{FloatKernel, wide_floats_by};
 use framework::{Float, KernelContext, Op, shapes};
 use linalg::elementwise::map;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub fn ops() -> Vec<Op> {
                 .output("y: bool")
                 .attr("T: {bfloat16, half, float, double}")
                 .shape(shapes::unchanged)
-                .kernel(Arc::new(move |b| floats_by(b, "T", Is(kind))))
+                .kernel(Arc::new(move |b| wide_floats_by(b, "T", Is(kind))))
         })
         .collect()
 }

@@ -1,14 +1,16 @@
 //! Functions of one number, and the functions their gradients need.
 
 use super::arithmetic::{add, mul, scale, sub};
-use super::pairs::map_in_order;
+use super::pairs::{map_each, map_in_order};
 use framework::gradient::{GradValue, by_rows, dense};
 use framework::shapes::unchanged;
-use framework::typed::{FieldKernel, FloatKernel, NumberKernel, RealKernel, fields_by, numbers, reals};
+use framework::typed::{
+    FieldKernel, FloatKernel, NumberKernel, RealKernel, complexes, fields_by, wide_fields_by, wide_numbers, wide_reals,
+};
 use framework::{Field, Float, Grad, KernelContext, Number, Op, Output, Real, Scope};
-use linalg::elementwise::{FieldFunction, apply, apply_in_place, map, map_in_place};
+use linalg::elementwise::{FieldFunction, apply, apply_in_place};
 use std::sync::Arc;
-use tensor::{Element, OwnedTensor, Result};
+use tensor::{OwnedTensor, Result};
 
 /// The ops of this file.
 pub fn ops() -> Vec<Op> {
@@ -18,20 +20,20 @@ pub fn ops() -> Vec<Op> {
     let all = "bfloat16, half, float, double, int8, int16, int32, int64, uint8, uint16, uint32, uint64, complex64, \
                complex128";
     vec![
-        op("Abs", signed).kernel(numbers(|_| Ok(AbsKernel))).gradient(|s, g| times(s, g, sign(s, g.inputs[0])?)),
+        op("Abs", signed).kernel(wide_numbers(|_| Ok(AbsKernel))).gradient(|s, g| times(s, g, sign(s, g.inputs[0])?)),
         op("Neg", signed_and_complex)
-            .kernel(numbers(|_| Ok(NegKernel)))
+            .kernel(wide_numbers(|_| Ok(NegKernel)))
             .gradient(|s, g| dense([neg(s, g.dy[0])?]))
             .row_gradient(by_rows),
         op("Sign", signed_and_complex)
-            .kernel(numbers(|_| Ok(SignKernel)))
+            .kernel(wide_numbers(|_| Ok(SignKernel)))
             .gradient(|s, g| dense([s.op("ZerosLike", &[g.inputs[0]])?])),
         op("Square", all)
-            .kernel(numbers(|_| Ok(SquareKernel)))
+            .kernel(wide_numbers(|_| Ok(SquareKernel)))
             .gradient(|s, g| times(s, g, scale(s, conj(s, g.inputs[0])?, 2.0)?)),
-        op("Floor", floats).kernel(reals(|_| Ok(FloorKernel))).gradient(|_, _| Ok(vec![None])),
-        op("Ceil", floats).kernel(reals(|_| Ok(CeilKernel))).gradient(|_, _| Ok(vec![None])),
-        op("Round", signed_and_complex).kernel(reals(|_| Ok(RoundKernel))).gradient(|_, _| Ok(vec![None])),
+        op("Floor", floats).kernel(wide_reals(|_| Ok(FloorKernel))).gradient(|_, _| Ok(vec![None])),
+        op("Ceil", floats).kernel(wide_reals(|_| Ok(CeilKernel))).gradient(|_, _| Ok(vec![None])),
+        op("Round", signed_and_complex).kernel(wide_reals(|_| Ok(RoundKernel))).gradient(|_, _| Ok(vec![None])),
         function("Exp", FIELDS, FieldFunction::Exp).gradient(|s, g| times(s, g, conj(s, g.outputs[0])?)),
         function("Expm1", FIELDS, FieldFunction::Expm1).gradient(|s, g| times(s, g, exp(s, conj(s, g.inputs[0])?)?)),
         function("Log", FIELDS, FieldFunction::Log).gradient(|s, g| times(s, g, reciprocal(s, conj(s, g.inputs[0])?)?)),
@@ -68,9 +70,9 @@ pub fn ops() -> Vec<Op> {
             .gradient(|s, g| times(s, g, reciprocal(s, s.op("Sinh", &[conj(s, g.outputs[0])?])?)?)),
         function("Atanh", FIELDS, FieldFunction::Atanh)
             .gradient(|s, g| times(s, g, reciprocal(s, less_square(s, g)?)?)),
-        op("Erf", floats).kernel(framework::typed::floats(|_| Ok(ErfKernel))).gradient(|s, g| bell(s, g, 1.0)),
-        op("Erfc", floats).kernel(framework::typed::floats(|_| Ok(ErfcKernel))).gradient(|s, g| bell(s, g, -1.0)),
-        op("Rint", floats).kernel(reals(|_| Ok(RoundKernel))).gradient(|_, _| Ok(vec![None])),
+        op("Erf", floats).kernel(framework::typed::wide_floats(|_| Ok(ErfKernel))).gradient(|s, g| bell(s, g, 1.0)),
+        op("Erfc", floats).kernel(framework::typed::wide_floats(|_| Ok(ErfcKernel))).gradient(|s, g| bell(s, g, -1.0)),
+        op("Rint", floats).kernel(wide_reals(|_| Ok(RoundKernel))).gradient(|_, _| Ok(vec![None])),
         function("Tanh", FIELDS, FieldFunction::Tanh).gradient(|s, g| from_conjugate(s, g, "TanhGrad")),
         function("Sigmoid", FIELDS, FieldFunction::Sigmoid).gradient(|s, g| from_conjugate(s, g, "SigmoidGrad")),
         Op::new("Conj")
@@ -78,7 +80,7 @@ pub fn ops() -> Vec<Op> {
             .output("output: T")
             .attr("T: {complex64, complex128, variant} = complex64")
             .shape(unchanged)
-            .kernel(numbers(|_| Ok(ConjKernel)))
+            .kernel(complexes(|_| Ok(ConjKernel)))
             .gradient(|s, g| dense([s.op("Conj", &[g.dy[0]])?])),
         backward("TanhGrad", TanhGradKernel).gradient(tanh_grad_gradient),
         backward("SigmoidGrad", SigmoidGradKernel).gradient(sigmoid_grad_gradient),
@@ -95,7 +97,7 @@ fn op(name: &str, types: &str) -> Op {
 }
 
 fn function(name: &str, types: &str, function: FieldFunction) -> Op {
-    op(name, types).kernel(Arc::new(move |b| fields_by(b, "T", FunctionKernel(function))))
+    op(name, types).kernel(Arc::new(move |b| wide_fields_by(b, "T", FunctionKernel(function))))
 }
 
 /// The gradient of a function as an op of its own, from the function's output and the output's gradient.
@@ -230,7 +232,7 @@ macro_rules! maps {
         struct $name;
         impl $kernel for $name {
             fn compute<T: $bound>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
-                each::<T>(ctx, $f)
+                map_each::<T>(ctx, $f)
             }
         }
     )*};
@@ -240,25 +242,12 @@ maps! {
     NegKernel: NumberKernel, Number, T::neg;
     SignKernel: NumberKernel, Number, T::sign;
     SquareKernel: NumberKernel, Number, T::square;
-    ConjKernel: NumberKernel, Number, T::conj;
+    ConjKernel: FieldKernel, Field, T::conj;
     FloorKernel: RealKernel, Real, T::floor;
     CeilKernel: RealKernel, Real, T::ceil;
     RoundKernel: RealKernel, Real, T::round;
     ErfKernel: FloatKernel, Float, T::erf;
     ErfcKernel: FloatKernel, Float, T::erfc;
-}
-
-/// Output 0 is `f` of input 0, in place where nobody else holds it.
-fn each<T: Element>(ctx: &mut KernelContext<'_>, f: impl Fn(T) -> T + Sync) -> Result<()> {
-    let mut x = ctx.take(0);
-    if x.is_unique() {
-        let mut y = x.into_owned::<T>()?;
-        map_in_place(ctx.pool(), &mut y, f);
-        return ctx.set_output(0, y);
-    }
-    let mut y = OwnedTensor::<T>::new(x.shape())?;
-    map(ctx.pool(), x.as_slice::<T>()?, &mut y, f);
-    ctx.set_output(0, y)
 }
 
 struct FunctionKernel(FieldFunction);

@@ -2,7 +2,7 @@
 
 use super::functions::conj;
 use framework::gradient::GradValue;
-use framework::typed::{NumberKernel, numbers};
+use framework::typed::{NumberKernel, wide_numbers};
 use framework::{Grad, InferenceContext, KernelBuild, KernelContext, Number, Op, Output, Scope};
 use linalg::broadcast::{BroadcastPlan, binary};
 use linalg::matmul::GemmShape;
@@ -27,18 +27,18 @@ pub fn ops() -> Vec<Op> {
             .attr("grad_b: bool = false")
             .costly()
             .shape(shape)
-            .kernel(numbers(MatMul::new))
+            .kernel(wide_numbers(MatMul::new))
             .gradient(gradient),
         batch_op("BatchMatMul", "bfloat16, half, float, double, int32, int64, complex64, complex128")
             .shape(|c| batch_shape(c, PartialShape::merge))
-            .kernel(numbers(|b| Ok(BatchMatMul { adjoint: [b.attr("adj_x")?, b.attr("adj_y")?], repeats: false })))
+            .kernel(wide_numbers(|b| Ok(BatchMatMul { adjoint: [b.attr("adj_x")?, b.attr("adj_y")?], repeats: false })))
             .gradient(batch_gradient),
         batch_op(
             "BatchMatMulV2",
             "bfloat16, half, float, double, int16, int32, int64, uint8, uint16, uint32, uint64, complex64, complex128",
         )
         .shape(|c| batch_shape(c, broadcast_partial))
-        .kernel(numbers(|b| Ok(BatchMatMul { adjoint: [b.attr("adj_x")?, b.attr("adj_y")?], repeats: true })))
+        .kernel(wide_numbers(|b| Ok(BatchMatMul { adjoint: [b.attr("adj_x")?, b.attr("adj_y")?], repeats: true })))
         .gradient(batch_gradient_v2),
     ]
 }

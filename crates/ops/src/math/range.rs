@@ -1,6 +1,6 @@
 //! `Range`: numbers from a start up to a limit, a fixed distance apart.
 
-use framework::typed::{Real, RealKernel, reals};
+use framework::typed::{Real, RealKernel, stepwise_reals};
 use framework::{InferenceContext, KernelContext, Op, Output, Scope};
 use tensor::{DType, PartialShape, Result, Tensor, invalid};
 
@@ -15,7 +15,7 @@ pub fn ops() -> Vec<Op> {
             .attr("Tidx: {bfloat16, half, float, double, int8, int16, int32, int64, uint16, uint32, uint64} = int32")
             .shape(shape)
             .value(value)
-            .kernel(reals(|_| Ok(Range)))
+            .kernel(stepwise_reals(|_| Ok(Range)))
             .not_differentiable(),
     ]
 }

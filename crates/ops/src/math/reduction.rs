@@ -4,24 +4,26 @@ use super::arithmetic::{div, mul};
 use framework::gradient::GradValue;
 use framework::kernel::kernel;
 use framework::shapes::reduction;
-use framework::typed::{NumberKernel, RealKernel, numbers, reals};
+use framework::typed::{NumberKernel, RealKernel, wide_numbers, wide_reals};
 use framework::{Grad, InferenceContext, Kernel, KernelContext, Number, Op, Output, Real, Scope};
 use linalg::reduce::{All, Any, Max, Mean, Min, Prod, ReducePlan, Reducer, Sum, reduce};
 use smallvec::SmallVec;
 use std::marker::PhantomData;
-use tensor::{DType, Element, Result, Shape, Tensor, invalid};
+use tensor::{DType, Element, Result, Shape, Tensor, bf16, f16, invalid};
 
 /// The ops of this file.
 pub fn ops() -> Vec<Op> {
     vec![
-        op("Sum", "T: numbertype").kernel(numbers(|b| Ok(SumKernel(b.attr("keep_dims")?)))).gradient(sum_gradient),
-        op("Mean", "T: numbertype").kernel(numbers(|b| Ok(MeanKernel(b.attr("keep_dims")?)))).gradient(mean_gradient),
+        op("Sum", "T: numbertype").kernel(wide_numbers(|b| Ok(SumKernel(b.attr("keep_dims")?)))).gradient(sum_gradient),
+        op("Mean", "T: numbertype")
+            .kernel(wide_numbers(|b| Ok(MeanKernel(b.attr("keep_dims")?))))
+            .gradient(mean_gradient),
         op("Prod", "T: numbertype")
             .value(known_product)
-            .kernel(numbers(|b| Ok(ProdKernel(b.attr("keep_dims")?))))
+            .kernel(wide_numbers(|b| Ok(ProdKernel(b.attr("keep_dims")?))))
             .gradient(prod_gradient),
-        op("Max", REALS).kernel(reals(|b| Ok(MaxKernel(b.attr("keep_dims")?)))).gradient(extreme_gradient),
-        op("Min", REALS).kernel(reals(|b| Ok(MinKernel(b.attr("keep_dims")?)))).gradient(extreme_gradient),
+        op("Max", REALS).kernel(wide_reals(|b| Ok(MaxKernel(b.attr("keep_dims")?)))).gradient(extreme_gradient),
+        op("Min", REALS).kernel(wide_reals(|b| Ok(MinKernel(b.attr("keep_dims")?)))).gradient(extreme_gradient),
         bool_op("All").kernel(kernel(|b| Ok(AllKernel(b.attr("keep_dims")?)))),
         bool_op("Any").kernel(kernel(|b| Ok(AnyKernel(b.attr("keep_dims")?)))),
     ]
@@ -199,8 +201,37 @@ macro_rules! reductions {
 reductions! {
     SumKernel: NumberKernel, Number, Sum;
     ProdKernel: NumberKernel, Number, Prod;
-    MaxKernel: RealKernel, Real, Max;
-    MinKernel: RealKernel, Real, Min;
+}
+
+struct MaxKernel(bool);
+impl RealKernel for MaxKernel {
+    fn compute<T: Real>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+        let lowest = if T::DTYPE.is_integer() { bounds::<T>(ctx.node().outputs[0].dtype).0 } else { T::MIN };
+        fold_or::<T, Max<T>>(ctx, self.0, lowest)
+    }
+}
+
+struct MinKernel(bool);
+impl RealKernel for MinKernel {
+    fn compute<T: Real>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+        let highest = if T::DTYPE.is_integer() { bounds::<T>(ctx.node().outputs[0].dtype).1 } else { T::MAX };
+        fold_or::<T, Min<T>>(ctx, self.0, highest)
+    }
+}
+
+/// The lowest and highest finite values of a node's type, which may be narrower than the one it is computed in.
+pub(super) fn bounds<T: Real>(dtype: DType) -> (T, T) {
+    let (lowest, highest) = match dtype {
+        DType::F16 => (f16::MIN.to_f64(), f16::MAX.to_f64()),
+        DType::BF16 => (bf16::MIN.to_f64(), bf16::MAX.to_f64()),
+        DType::I8 => (i8::MIN.into(), i8::MAX.into()),
+        DType::I16 => (i16::MIN.into(), i16::MAX.into()),
+        DType::U8 => (0.0, u8::MAX.into()),
+        DType::U16 => (0.0, u16::MAX.into()),
+        DType::U32 => (0.0, u32::MAX.into()),
+        _ => return (T::LOWEST, T::HIGHEST),
+    };
+    (T::from_f64(lowest), T::from_f64(highest))
 }
 
 struct MeanKernel(bool);
@@ -248,20 +279,40 @@ impl Kernel for AnyKernel {
 }
 
 fn fold<T: Element, R: Reducer<In = T, Out = T>>(ctx: &mut KernelContext<'_>, keep_dims: bool) -> Result<()> {
+    fold_or::<T, R>(ctx, keep_dims, R::finish(R::START, 0))
+}
+
+/// Folds some axes; what no elements are folded into is `nothing`.
+fn fold_or<T: Element, R: Reducer<In = T, Out = T>>(
+    ctx: &mut KernelContext<'_>,
+    keep_dims: bool,
+    nothing: T,
+) -> Result<()> {
+    let Some((x, shape, plan)) = prepared(ctx, keep_dims)? else { return Ok(()) };
+    let mut y = ctx.allocate::<T>(shape)?;
+    if x.num_elements() == 0 {
+        y.fill(nothing);
+    } else {
+        reduce::<R>(ctx.pool(), &plan, x.as_slice::<T>()?, &mut y);
+    }
+    ctx.set_output(0, y)
+}
+
+/// What is folded, the shape of the result, and how; none if there is nothing to fold, and the output is the input.
+fn prepared(ctx: &mut KernelContext<'_>, keep_dims: bool) -> Result<Option<(Tensor, Shape, ReducePlan)>> {
     let folded = folded_axes(ctx.input(0).shape(), ctx.input(1))?;
     let x = ctx.take(0);
     if !folded.contains(&true) {
-        return ctx.set_output(0, x);
+        ctx.set_output(0, x)?;
+        return Ok(None);
     }
     let dims = x.dims().iter().zip(&folded).filter_map(|(&dim, &gone)| match (gone, keep_dims) {
         (false, _) => Some(dim),
         (true, true) => Some(1),
         (true, false) => None,
     });
-    let mut y = ctx.allocate::<T>(dims.collect::<Shape>())?;
-
-    reduce::<R>(ctx.pool(), &ReducePlan::new(x.dims(), &folded), x.as_slice::<T>()?, &mut y);
-    ctx.set_output(0, y)
+    let (shape, plan) = (dims.collect(), ReducePlan::new(x.dims(), &folded));
+    Ok(Some((x, shape, plan)))
 }
 
 /// A mark for each axis to fold.
@@ -283,7 +334,7 @@ pub(crate) fn folded_axes(shape: &Shape, axes: &Tensor) -> Result<SmallVec<[bool
 #[cfg(test)]
 mod tests {
     use crate::array::testing::eval;
-    use tensor::{Code, Tensor};
+    use tensor::{Code, Tensor, f16};
 
     #[test]
     fn narrow_integers_are_averaged_beyond_their_range() {
@@ -291,6 +342,20 @@ mod tests {
         assert_eq!(mean, Tensor::scalar(100i8));
         let none = Tensor::from(Vec::<i32>::new());
         assert_eq!(eval("Mean", &[none, 0i32.into()], &[]).unwrap()[0], Tensor::scalar(0i32));
+    }
+
+    #[test]
+    fn the_extreme_of_nothing_is_that_of_the_type() {
+        for (none, least, most) in [
+            (Tensor::from(Vec::<i8>::new()), i8::MIN.into(), i8::MAX.into()),
+            (Tensor::from(Vec::<u16>::new()), Tensor::scalar(0u16), u16::MAX.into()),
+            (Tensor::from(Vec::<u32>::new()), Tensor::scalar(0u32), u32::MAX.into()),
+            (Tensor::from(Vec::<i32>::new()), i32::MIN.into(), i32::MAX.into()),
+            (Tensor::from(Vec::<f16>::new()), f16::NEG_INFINITY.into(), f16::INFINITY.into()),
+        ] {
+            assert_eq!(eval("Max", &[none.clone(), 0i32.into()], &[]).unwrap(), [least]);
+            assert_eq!(eval("Min", &[none, 0i32.into()], &[]).unwrap(), [most]);
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `SegmentSum` and `UnsortedSegmentSum`: rows added up by the segment each belongs to.
 
 use framework::gradient::GradValue;
-use framework::typed::{NumberKernel, numbers};
+use framework::typed::{NumberKernel, stepwise_numbers};
 use framework::{Grad, InferenceContext, KernelContext, Number, Op, Output, Scope};
 use linalg::elementwise::add_assign;
 use linalg::gather::unsorted_segment;
@@ -17,7 +17,7 @@ pub fn ops() -> Vec<Op> {
             .attr("T: numbertype")
             .attr("Tindices: indextype")
             .shape(shape)
-            .kernel(numbers(|_| Ok(SegmentSum)))
+            .kernel(stepwise_numbers(|_| Ok(SegmentSum)))
             .gradient(gradient),
         Op::new("UnsortedSegmentSum")
             .input("data: T")
@@ -28,7 +28,7 @@ pub fn ops() -> Vec<Op> {
             .attr("Tindices: {int16, int32, int64}")
             .attr("Tnumsegments: indextype = int32")
             .shape(unsorted_shape)
-            .kernel(numbers(|_| Ok(UnsortedSegmentSum)))
+            .kernel(stepwise_numbers(|_| Ok(UnsortedSegmentSum)))
             .gradient(unsorted_gradient),
     ]
 }

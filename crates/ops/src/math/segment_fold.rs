@@ -1,8 +1,9 @@
 //! `SegmentMax`, `SegmentMin`, `SegmentProd`, `SegmentMean` and the unsorted ones: rows brought together by the segment
 //! each belongs to.
 
+use super::reduction::bounds;
 use super::segment::{shape, sorted_ids, unsorted_shape};
-use framework::typed::{NumberKernel, RealKernel, numbers_by, reals_by};
+use framework::typed::{NumberKernel, RealKernel, numbers_by, wide_reals_by};
 use framework::{KernelContext, Number, Op, Real};
 use std::sync::Arc;
 use tensor::{Result, Shape, Tensor, invalid};
@@ -29,7 +30,7 @@ pub fn ops() -> Vec<Op> {
             .attr("Tnumsegments: indextype = int32")
             .shape(unsorted_shape)
     };
-    let real = |op: Op, kind: Extreme| op.kernel(Arc::new(move |b| reals_by(b, "T", kind)));
+    let real = |op: Op, kind: Extreme| op.kernel(Arc::new(move |b| wide_reals_by(b, "T", kind)));
     let number = |op: Op, kind: Product| op.kernel(Arc::new(move |b| numbers_by(b, "T", kind)));
     vec![
         real(sorted("SegmentMax", "realnumbertype"), Extreme::Max),
@@ -119,9 +120,10 @@ impl RealKernel for Extreme {
     fn compute<T: Real>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
         let plan = Plan::new(ctx)?;
         let mut out = ctx.allocate::<T>(plan.shape.clone())?;
+        let (lowest, highest) = bounds::<T>(ctx.node().outputs[0].dtype);
         let (start, fold): (T, fn(T, T) -> T) = match self {
-            Extreme::Max => (T::LOWEST, T::max),
-            Extreme::Min => (T::HIGHEST, T::min),
+            Extreme::Max => (lowest, T::max),
+            Extreme::Min => (highest, T::min),
         };
         // A segment without rows: zero where segments follow each other, else what nothing is beyond.
         let empty = if plan.is_sorted { T::ZERO } else { start };

@@ -2,7 +2,7 @@
 
 use super::segment::{sorted_segments, with_rows};
 use framework::gradient::GradValue;
-use framework::typed::{FloatKernel, RealKernel, floats_by, reals_by};
+use framework::typed::{FloatKernel, RealKernel, floats_by, wide_floats_by, wide_reals_by};
 use framework::{
     BuiltKernel, Float, Grad, IndexedSlices, InferenceContext, KernelBuild, KernelContext, Op, Output, Real, Scope,
 };
@@ -122,7 +122,7 @@ fn gradient(s: &Scope, g: &Grad<'_>) -> Result<Vec<Option<GradValue>>> {
 }
 
 fn forward_kernel(b: &KernelBuild<'_>, scale: Scale) -> Result<BuiltKernel> {
-    if scale == Scale::Sum { reals_by(b, "T", Sum) } else { floats_by(b, "T", Scaled(scale)) }
+    if scale == Scale::Sum { wide_reals_by(b, "T", Sum) } else { wide_floats_by(b, "T", Scaled(scale)) }
 }
 
 /// The indices and segments of a node, of one length.

@@ -1,10 +1,10 @@
 //! Activations and their gradients: one row each.
 
+use crate::math::pairs::{map_each, map_pairs};
 use framework::gradient::GradFn;
-use framework::typed::{FloatKernel, RealKernel, floats, reals};
+use framework::typed::{FloatKernel, RealKernel, floats, wide_floats, wide_reals};
 use framework::{Float, Grad, GradValue, KernelBuild, KernelContext, Op, Output, Real, Scope, shapes};
-use linalg::elementwise;
-use tensor::{Element, OwnedTensor, Result, invalid};
+use tensor::{Element, Result, invalid};
 
 /// All ops of this file.
 pub fn ops() -> Vec<Op> {
@@ -12,12 +12,12 @@ pub fn ops() -> Vec<Op> {
         "{float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64, qint8}";
     const FLOATS: &str = "{half, bfloat16, float, double}";
     vec![
-        forward("Relu", REALS, |s, g| gradient(s, "ReluGrad", g.outputs[0], g)).kernel(reals(|_| Ok(Relu))),
-        backward("ReluGrad", "features", "realnumbertype", flat).kernel(reals(|_| Ok(ReluGrad))),
+        forward("Relu", REALS, |s, g| gradient(s, "ReluGrad", g.outputs[0], g)).kernel(wide_reals(|_| Ok(Relu))),
+        backward("ReluGrad", "features", "realnumbertype", flat).kernel(wide_reals(|_| Ok(ReluGrad))),
         forward("Relu6", "realnumbertype", |s, g| gradient(s, "Relu6Grad", g.outputs[0], g))
-            .kernel(reals(|_| Ok(Relu6))),
-        backward("Relu6Grad", "features", "realnumbertype", flat).kernel(reals(|_| Ok(Relu6Grad))),
-        forward("Elu", FLOATS, |s, g| gradient(s, "EluGrad", g.outputs[0], g)).kernel(floats(|_| Ok(Elu))),
+            .kernel(wide_reals(|_| Ok(Relu6))),
+        backward("Relu6Grad", "features", "realnumbertype", flat).kernel(wide_reals(|_| Ok(Relu6Grad))),
+        forward("Elu", FLOATS, |s, g| gradient(s, "EluGrad", g.outputs[0], g)).kernel(wide_floats(|_| Ok(Elu))),
         backward("EluGrad", "outputs", FLOATS, bent).kernel(floats(|_| Ok(EluGrad))),
         forward("Selu", FLOATS, |s, g| gradient(s, "SeluGrad", g.outputs[0], g)).kernel(floats(|_| Ok(Selu))),
         backward("SeluGrad", "outputs", FLOATS, bent).kernel(floats(|_| Ok(SeluGrad))),
@@ -136,47 +136,22 @@ fn softplus_curvature(s: &Scope, g: &Grad<'_>) -> Result<Vec<Option<GradValue>>>
     Ok(vec![Some(first.into()), Some(second.into())])
 }
 
-/// Output 0 is `f` of every element of input 0, in its own memory where nobody else holds it.
-fn map<T: Element>(ctx: &mut KernelContext<'_>, f: impl Fn(T) -> T + Sync) -> Result<()> {
-    let mut x = ctx.take(0);
-    let y = if x.is_unique() {
-        let mut y = x.into_owned::<T>()?;
-        elementwise::map_in_place(ctx.pool(), &mut y, f);
-        y
-    } else {
-        let mut y = OwnedTensor::<T>::new(x.shape().clone())?;
-        elementwise::map(ctx.pool(), x.as_slice()?, &mut y, f);
-        y
-    };
-    ctx.set_output(0, y)
+/// Output 0 is `f` of every pair of elements of inputs 0 and 1, which have one shape.
+fn zip<T: Element>(ctx: &mut KernelContext<'_>, f: impl Fn(T, T) -> T + Sync) -> Result<()> {
+    check_shapes(ctx)?;
+    map_pairs(ctx, f)
 }
 
-/// Output 0 is `f` of every pair of elements of inputs 0 and 1, in the memory of either where nobody else holds it.
-fn zip<T: Element>(ctx: &mut KernelContext<'_>, f: impl Fn(T, T) -> T + Sync) -> Result<()> {
-    let (mut dy, mut x) = (ctx.take(0), ctx.take(1));
-    if dy.shape() != x.shape() {
-        return Err(invalid!(
-            "Inputs to operation {} of type {} must have the same size and shape.  Input 0: {} != input 1: {}",
-            ctx.node().name,
-            ctx.node().op.name,
-            dy.shape(),
-            x.shape()
-        ));
+fn check_shapes(ctx: &KernelContext<'_>) -> Result<()> {
+    let (dy, x) = (ctx.input(0).shape(), ctx.input(1).shape());
+    if dy == x {
+        return Ok(());
     }
-    let y = if dy.is_unique() {
-        let mut y = dy.into_owned::<T>()?;
-        elementwise::zip_in_place(ctx.pool(), &mut y, x.as_slice()?, f);
-        y
-    } else if x.is_unique() {
-        let mut y = x.into_owned::<T>()?;
-        elementwise::zip_in_place(ctx.pool(), &mut y, dy.as_slice()?, |x, dy| f(dy, x));
-        y
-    } else {
-        let mut y = OwnedTensor::<T>::new(x.shape().clone())?;
-        elementwise::zip(ctx.pool(), dy.as_slice()?, x.as_slice()?, &mut y, f);
-        y
-    };
-    ctx.set_output(0, y)
+    Err(invalid!(
+        "Inputs to operation {} of type {} must have the same size and shape.  Input 0: {dy} != input 1: {x}",
+        ctx.node().name,
+        ctx.node().op.name
+    ))
 }
 
 struct Relu;
@@ -184,7 +159,7 @@ struct Relu;
 impl RealKernel for Relu {
     fn compute<T: Real>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
         // Written so that NaN stays NaN.
-        map(ctx, |x: T| if x < T::ZERO { T::ZERO } else { x })
+        map_each(ctx, |x: T| if x < T::ZERO { T::ZERO } else { x })
     }
 }
 
@@ -201,7 +176,7 @@ struct Relu6;
 impl RealKernel for Relu6 {
     fn compute<T: Real>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
         let six = T::from_i64(6);
-        map(ctx, move |x: T| {
+        map_each(ctx, move |x: T| {
             let x = if x < T::ZERO { T::ZERO } else { x };
             if x > six { six } else { x }
         })
@@ -221,7 +196,7 @@ struct Elu;
 
 impl FloatKernel for Elu {
     fn compute<T: Float>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
-        map(ctx, T::elu)
+        map_each(ctx, T::elu)
     }
 }
 
@@ -242,7 +217,7 @@ struct Selu;
 impl FloatKernel for Selu {
     fn compute<T: Float>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
         let (scale, scale_alpha) = (T::from_f64(SELU_SCALE), T::from_f64(SELU_SCALE_ALPHA));
-        map(ctx, move |x: T| if x < T::ZERO { scale_alpha.mul(x.expm1()) } else { scale.mul(x) })
+        map_each(ctx, move |x: T| if x < T::ZERO { scale_alpha.mul(x.expm1()) } else { scale.mul(x) })
     }
 }
 
@@ -268,7 +243,7 @@ impl LeakyRelu {
 impl FloatKernel for LeakyRelu {
     fn compute<T: Float>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
         let alpha = T::from_f32(self.alpha);
-        map(ctx, move |x: T| if x > T::ZERO { x } else { x.mul(alpha) })
+        map_each(ctx, move |x: T| if x > T::ZERO { x } else { x.mul(alpha) })
     }
 }
 
@@ -285,7 +260,7 @@ struct Softplus;
 
 impl FloatKernel for Softplus {
     fn compute<T: Float>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
-        map(ctx, T::softplus)
+        map_each(ctx, T::softplus)
     }
 }
 
@@ -301,7 +276,7 @@ struct Softsign;
 
 impl FloatKernel for Softsign {
     fn compute<T: Float>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
-        map(ctx, T::softsign)
+        map_each(ctx, T::softsign)
     }
 }
 

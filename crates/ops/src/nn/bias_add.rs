@@ -1,6 +1,6 @@
 //! `BiasAdd` and `BiasAddGrad`: one number for each channel.
 
-use framework::typed::{NumberKernel, numbers};
+use framework::typed::{NumberKernel, wide_numbers};
 use framework::{Grad, GradValue, InferenceContext, KernelBuild, KernelContext, Number, Op, Output, Scope};
 use linalg::broadcast::{self, BroadcastPlan};
 use linalg::reduce::{ReducePlan, Sum, reduce};
@@ -18,7 +18,7 @@ pub fn ops() -> Vec<Op> {
             .shape(bias_add_shape)
             .gradient(bias_add_gradient)
             .row_gradient(bias_add_row_gradient)
-            .kernel(numbers(|b| Ok(BiasAdd(channels_first(b)?)))),
+            .kernel(wide_numbers(|b| Ok(BiasAdd(channels_first(b)?)))),
         Op::new("BiasAddGrad")
             .input("out_backprop: T")
             .output("output: T")
@@ -26,7 +26,7 @@ pub fn ops() -> Vec<Op> {
             .attr("data_format: {'NHWC', 'NCHW'} = 'NHWC'")
             .shape(bias_add_grad_shape)
             .gradient(spread_gradient)
-            .kernel(numbers(|b| Ok(BiasAddGrad(channels_first(b)?)))),
+            .kernel(wide_numbers(|b| Ok(BiasAddGrad(channels_first(b)?)))),
     ]
 }
 

@@ -1,7 +1,7 @@
 //! `MaxPool`, `AvgPool` and their gradients: the largest element, or the mean, of windows that slide over images.
 
 use super::sliding::{Attributes, Padding, Sliding, four, four_dims, four_partial};
-use framework::typed::{FloatKernel, RealKernel, floats, reals};
+use framework::typed::{FloatKernel, RealKernel, floats, stepwise_reals, wide_reals};
 use framework::{
     Float, Grad, GradValue, InferenceContext, KernelBuild, KernelContext, Op, Output, Real, Scope, shapes,
 };
@@ -28,7 +28,7 @@ pub fn ops() -> Vec<Op> {
         .shape(pool_shape)
         .gradient(max_pool_gradient)
         .costly()
-        .kernel(reals(MaxPool::new)),
+        .kernel(wide_reals(MaxPool::new)),
         window(max_gradient("MaxPoolGrad").output("output: T"), ANY_PADDING)
             .attr("explicit_paddings: list(int) = []")
             .attr(formats)
@@ -36,14 +36,14 @@ pub fn ops() -> Vec<Op> {
             .shape(shapes::unchanged)
             .gradient(max_pool_grad_gradient)
             .costly()
-            .kernel(reals(|b| Ok(MaxPoolGrad(Pooling::new(b, "MaxPoolingGrad")?)))),
+            .kernel(stepwise_reals(|b| Ok(MaxPoolGrad(Pooling::new(b, "MaxPoolingGrad")?)))),
         window(max_gradient("MaxPoolGradGrad").output("output: T"), NO_EXPLICIT)
             .attr(formats)
             .attr("T: realnumbertype")
             .shape(|c| Ok(vec![c.input(1).clone()]))
             .gradient(max_pool_grad_grad_gradient)
             .costly()
-            .kernel(reals(|b| Ok(MaxPoolGradGrad(Pooling::new(b, "MaxPoolingGradGrad")?)))),
+            .kernel(wide_reals(|b| Ok(MaxPoolGradGrad(Pooling::new(b, "MaxPoolingGradGrad")?)))),
         window(Op::new("AvgPool").input("value: T").output("output: T"), NO_EXPLICIT)
             .attr(formats)
             .attr("T: {half, bfloat16, float, double}")

@@ -2,7 +2,7 @@
 
 use super::Stream;
 use super::stateless::seeded_by;
-use framework::typed::{FloatKernel, floats};
+use framework::typed::{FloatKernel, wide_floats};
 use framework::{Float, InferenceContext, KernelContext, Op};
 use linalg::random::{Philox, Words};
 use tensor::{DType, PartialShape, Result, Shape, invalid};
@@ -21,7 +21,7 @@ pub fn ops() -> Vec<Op> {
             .stateful()
             .shape(shape)
             .not_differentiable()
-            .kernel(floats(|b| {
+            .kernel(wide_floats(|b| {
                 Ok(Multinomial { source: Source::Stream(Stream::new(b)?), output: b.dtype("output_dtype")? })
             })),
         Op::new("StatelessMultinomial")
@@ -34,7 +34,7 @@ pub fn ops() -> Vec<Op> {
             .attr("output_dtype: indextype = int64")
             .shape(shape)
             .not_differentiable()
-            .kernel(floats(|b| Ok(Multinomial { source: Source::Seed, output: b.dtype("output_dtype")? }))),
+            .kernel(wide_floats(|b| Ok(Multinomial { source: Source::Seed, output: b.dtype("output_dtype")? }))),
     ]
 }
 

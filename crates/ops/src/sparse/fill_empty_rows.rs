@@ -2,7 +2,7 @@
 
 use crate::array::build;
 use framework::kernel::KernelContext;
-use framework::typed::{Item, MoveKernel, Number, NumberKernel, moves, numbers};
+use framework::typed::{Item, MoveKernel, Number, NumberKernel, moves, wide_numbers};
 use framework::{Grad, GradValue, InferenceContext, Op, Scope};
 use tensor::{PartialShape, Result, Shape, Tensor, invalid};
 
@@ -28,7 +28,7 @@ pub fn ops() -> Vec<Op> {
             .output("d_default_value: T")
             .attr("T: type")
             .shape(|c| Ok(vec![c.require_rank(0, 1)?, PartialShape::scalar()]))
-            .kernel(numbers(|_| Ok(SparseFillEmptyRowsGrad))),
+            .kernel(wide_numbers(|_| Ok(SparseFillEmptyRowsGrad))),
     ]
 }
 

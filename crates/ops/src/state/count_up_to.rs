@@ -1,6 +1,6 @@
 //! `CountUpTo`: a counter that ends.
 
-use framework::typed::{IntKernel, ints};
+use framework::typed::{IntKernel, index_ints};
 use framework::{Int, KernelContext, Op};
 use tensor::{PartialShape, Result, Tensor, invalid, out_of_range};
 
@@ -15,7 +15,7 @@ pub fn ops() -> Vec<Op> {
                 c.require_scalar(0)?;
                 Ok(vec![PartialShape::scalar()])
             })
-            .kernel(ints(|b| Ok(CountUpTo { limit: b.attr("limit")? }))),
+            .kernel(index_ints(|b| Ok(CountUpTo { limit: b.attr("limit")? }))),
     ]
 }
 

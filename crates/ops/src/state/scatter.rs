@@ -4,6 +4,7 @@ use super::variable::same_reference;
 use super::{existing_variable, index_error, variable_shape};
 use framework::typed::{MoveKernel, NumberKernel, RealKernel, moves, numbers, reals};
 use framework::{InferenceContext, Int, Item, KernelContext, NodeId, Number, Op, Output, Real, Scope, Value};
+use linalg::elementwise::zip_update_slice;
 use linalg::parallel::Pool;
 use tensor::{DType, PartialShape, Result, Tensor, invalid};
 
@@ -93,15 +94,15 @@ enum Fold {
 
 impl NumberKernel for Fold {
     fn compute<T: Number>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
-        update(ctx, |pool, params, indices, updates| {
+        update(ctx, &mut |pool, params, indices, updates| {
             let size = table_size(params);
             let (table, updates) = (params.as_mut_slice::<T>()?, updates.as_slice::<T>()?);
-            match self {
-                Fold::Add => scatter(pool, table, size, indices, updates, |to: &mut T, from: &T| *to = to.add(*from)),
-                Fold::Sub => scatter(pool, table, size, indices, updates, |to: &mut T, from: &T| *to = to.sub(*from)),
-                Fold::Mul => scatter(pool, table, size, indices, updates, |to: &mut T, from: &T| *to = to.mul(*from)),
-                Fold::Div => scatter(pool, table, size, indices, updates, |to: &mut T, from: &T| *to = to.div(*from)),
-            }
+            scatter(pool, table, size, indices, updates, &|to, from| match self {
+                Fold::Add => zip_update_slice(to, from, T::add),
+                Fold::Sub => zip_update_slice(to, from, T::sub),
+                Fold::Mul => zip_update_slice(to, from, T::mul),
+                Fold::Div => zip_update_slice(to, from, T::div),
+            })
         })
     }
 }
@@ -116,10 +117,12 @@ enum Extreme {
 impl RealKernel for Extreme {
     fn compute<T: Real>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
         let fold = if matches!(self, Extreme::Min) { T::min } else { T::max };
-        update(ctx, |pool, params, indices, updates| {
+        update(ctx, &mut |pool, params, indices, updates| {
             let size = table_size(params);
             let (table, updates) = (params.as_mut_slice::<T>()?, updates.as_slice::<T>()?);
-            scatter(pool, table, size, indices, updates, |to: &mut T, from: &T| *to = fold(*to, *from))
+            let fold_row =
+                |to: &mut [T], from: &[T]| to.iter_mut().zip(from).for_each(|(to, from)| *to = fold(*to, *from));
+            scatter(pool, table, size, indices, updates, &fold_row)
         })
     }
 }
@@ -129,19 +132,19 @@ struct Put;
 
 impl MoveKernel for Put {
     fn compute<I: Item>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
-        update(ctx, |pool, params, indices, updates| {
+        update(ctx, &mut |pool, params, indices, updates| {
             let size = table_size(params);
-            let put = |to: &mut I, from: &I| to.clone_from(from);
+            let put = |to: &mut [I], from: &[I]| to.clone_from_slice(from);
             if matches!(params.dtype(), DType::Resource | DType::Variant) {
                 let mut table = I::items(params)?.to_vec();
-                scatter(pool, &mut table, size, indices, I::items(updates)?, put)?;
+                scatter(pool, &mut table, size, indices, I::items(updates)?, &put)?;
                 *params = I::build(params.dtype(), params.shape().clone(), |new| {
                     new.clone_from_slice(&table);
                     Ok(())
                 })?;
                 return Ok(());
             }
-            scatter(pool, I::items_mut(params)?, size, indices, I::items(updates)?, put)
+            scatter(pool, I::items_mut(params)?, size, indices, I::items(updates)?, &put)
         })
     }
 }
@@ -154,7 +157,7 @@ fn table_size(params: &Tensor) -> (usize, usize) {
 /// Checks the shapes, and changes the variable under its lock.
 fn update(
     ctx: &mut KernelContext<'_>,
-    change: impl FnOnce(&Pool, &mut Tensor, &Tensor, &Tensor) -> Result<()>,
+    change: &mut dyn FnMut(&Pool, &mut Tensor, &Tensor, &Tensor) -> Result<()>,
 ) -> Result<()> {
     let variable = existing_variable(ctx, 0)?;
     let (indices, updates, pool) = (ctx.input(1), ctx.input(2), ctx.pool());
@@ -183,14 +186,17 @@ fn update(
     Ok(())
 }
 
+/// How a row of the table changes by a row of updates.
+type FoldRow<'a, T> = &'a (dyn Fn(&mut [T], &[T]) + Sync);
+
 /// Folds updates into the rows that the indices name; a single update goes to every element of every row.
-fn scatter<T: Send + Sync>(
+fn scatter<T: Clone + Send + Sync>(
     pool: &Pool,
     table: &mut [T],
     (limit, row): (usize, usize),
     indices: &Tensor,
     updates: &[T],
-    fold: impl Fn(&mut T, &T) + Sync,
+    fold: FoldRow<'_, T>,
 ) -> Result<()> {
     match indices.dtype() {
         DType::I32 => scatter_by(pool, table, (limit, row), indices.as_slice::<i32>()?, updates, fold),
@@ -200,24 +206,23 @@ fn scatter<T: Send + Sync>(
 }
 
 /// The error is the position of the first index outside the table; then nothing was changed.
-fn scatter_by<T: Send + Sync, N: Int>(
+fn scatter_by<T: Clone + Send + Sync, N: Int>(
     pool: &Pool,
     table: &mut [T],
     (limit, row): (usize, usize),
     indices: &[N],
     updates: &[T],
-    fold: impl Fn(&mut T, &T) + Sync,
+    fold: FoldRow<'_, T>,
 ) -> Result<(), usize> {
-    if updates.len() == indices.len() * row {
-        let fold_row = |to: &mut [T], from: &[T]| to.iter_mut().zip(from).for_each(|(to, from)| fold(to, from));
-        // Where rows are empty nothing else looks at the indices.
-        linalg::gather::check(indices, limit)?;
-        return linalg::gather::scatter(pool, table, row, indices, updates, &fold_row);
-    }
+    // Where rows are empty nothing else looks at the indices.
     linalg::gather::check(indices, limit)?;
+    if updates.len() == indices.len() * row {
+        return linalg::gather::scatter(pool, table, row, indices, updates, fold);
+    }
     if let [update] = updates {
+        let update = vec![update.clone(); row];
         for index in indices {
-            table[index.to_i64() as usize * row..][..row].iter_mut().for_each(|to| fold(to, update));
+            fold(&mut table[index.to_i64() as usize * row..][..row], &update);
         }
     }
     Ok(())

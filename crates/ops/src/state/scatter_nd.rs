@@ -86,7 +86,7 @@ impl MoveKernel for Scatter {
     fn compute<I: Item>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
         // Sums of booleans: whatever is true stays so.
         let is_sum = self.0 == Fold::Add;
-        update(ctx, |target, updates, places, row| {
+        update(ctx, &mut |target, updates, places, row| {
             let updates = I::items(updates)?;
             let items = I::items_mut(target)?;
             for (from, place) in updates.chunks_exact(row).zip(places) {
@@ -105,7 +105,7 @@ impl MoveKernel for Scatter {
 impl NumberKernel for Scatter {
     fn compute<T: Number>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
         let fold = if self.0 == Fold::Sub { T::sub } else { T::add };
-        update(ctx, |target, updates, places, row| {
+        update(ctx, &mut |target, updates, places, row| {
             folded(target.as_mut_slice::<T>()?, updates.as_slice()?, places, row, fold);
             Ok(())
         })
@@ -115,7 +115,7 @@ impl NumberKernel for Scatter {
 impl RealKernel for Scatter {
     fn compute<T: Real>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
         let fold = if self.0 == Fold::Min { T::min } else { T::max };
-        update(ctx, |target, updates, places, row| {
+        update(ctx, &mut |target, updates, places, row| {
             folded(target.as_mut_slice::<T>()?, updates.as_slice()?, places, row, fold);
             Ok(())
         })
@@ -134,11 +134,8 @@ fn folded<T: Copy>(target: &mut [T], updates: &[T], places: &[Option<usize>], ro
 /// Changes a tensor, given updates, where their slices belong, and how long a slice is.
 type Change<'a> = &'a mut dyn FnMut(&mut Tensor, &Tensor, &[Option<usize>], usize) -> Result<()>;
 
-fn update(
-    ctx: &mut KernelContext<'_>,
-    mut change: impl FnMut(&mut Tensor, &Tensor, &[Option<usize>], usize) -> Result<()>,
-) -> Result<()> {
-    let apply = |target: &mut Tensor, by: &Tensor, updates: &Tensor, policy: &str, change: Change<'_>| {
+fn update(ctx: &mut KernelContext<'_>, change: Change<'_>) -> Result<()> {
+    let mut apply = |target: &mut Tensor, by: &Tensor, updates: &Tensor, policy: &str| {
         if target.dtype() != updates.dtype() {
             return Err(invalid!("what is changed is {}, the updates are {}", target.dtype(), updates.dtype()));
         }
@@ -151,12 +148,12 @@ fn update(
     let policy: String = ctx.node().attr("bad_indices_policy")?;
     if ctx.node().op.inputs[0].name == "tensor" {
         let mut target = ctx.take(0);
-        apply(&mut target, ctx.input(1), ctx.input(2), &policy, &mut change)?;
+        apply(&mut target, ctx.input(1), ctx.input(2), &policy)?;
         return ctx.set_output(0, target);
     }
     let variable = existing_variable(ctx, 0)?;
     let (by, updates) = (ctx.input(1), ctx.input(2));
-    variable.update(|target| apply(target, by, updates, &policy, &mut change))?;
+    variable.update(|target| apply(target, by, updates, &policy))?;
     if ctx.num_outputs() == 1 {
         ctx.set_value(0, Value::Ref(variable))?;
     }

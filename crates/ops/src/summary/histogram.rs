@@ -1,7 +1,7 @@
 //! `HistogramSummary`: how many values fall into each of some 1500 buckets that grow with the distance from zero.
 
 use super::{serialized, single_tag};
-use framework::typed::{RealKernel, reals};
+use framework::typed::{RealKernel, wide_reals};
 use framework::{KernelContext, Op, Real, shapes};
 use proto::{HistogramProto, summary};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub fn ops() -> Vec<Op> {
             .attr("T: realnumbertype = float")
             .shape(shapes::scalar)
             .not_differentiable()
-            .kernel(reals(|_| Ok(HistogramSummary { limits: bucket_limits().into() }))),
+            .kernel(wide_reals(|_| Ok(HistogramSummary { limits: bucket_limits().into() }))),
     ]
 }
 

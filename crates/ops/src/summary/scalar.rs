@@ -1,7 +1,7 @@
 //! `ScalarSummary`: numbers under tags.
 
 use super::{serialized, tag_text};
-use framework::typed::{RealKernel, reals};
+use framework::typed::{RealKernel, wide_reals};
 use framework::{KernelContext, Op, Real, shapes};
 use proto::summary;
 use tensor::{Result, invalid};
@@ -16,7 +16,7 @@ pub fn ops() -> Vec<Op> {
             .attr("T: realnumbertype")
             .shape(shapes::scalar)
             .not_differentiable()
-            .kernel(reals(|_| Ok(ScalarSummary))),
+            .kernel(wide_reals(|_| Ok(ScalarSummary))),
     ]
 }
 

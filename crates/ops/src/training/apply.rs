@@ -6,7 +6,7 @@
 
 use crate::state::variable_shape;
 use framework::op::KernelFn;
-use framework::typed::{FieldKernel, FloatKernel, fields_by, floats_by};
+use framework::typed::{FieldKernel, FloatKernel, complexes_by, fields_by, floats_by, wide_floats_by};
 use framework::{Field, Float, InferenceContext, Int, KernelBuild, KernelContext, Number, Op, Pool, Value, Variable};
 use linalg::gather::{AHEAD, prefetch};
 use parking_lot::Mutex;
@@ -41,14 +41,7 @@ pub(super) trait Optimizer<const V: usize, const S: usize>: Send + Sync + Sized 
 
 /// An optimizer of complex numbers too.
 pub(super) trait FieldOptimizer<const V: usize, const S: usize>: Optimizer<V, S> {
-    /// Whether this is computed by [`step_by_element`](FieldOptimizer::step_by_element): slower than
-    /// [`step`](Optimizer::step), for complex numbers and where only TensorFlow's own order of rounding will do.
-    fn is_by_element(dtype: DType, is_sparse: bool) -> bool {
-        let _ = is_sparse;
-        dtype.is_complex()
-    }
-
-    /// One step, for any numbers.
+    /// One step, for any numbers: slower than [`step`](Optimizer::step).
     fn step_by_element<T: Field>(&self, settings: [T; S], work: Work<'_, T, V>);
 }
 
@@ -58,13 +51,26 @@ pub(super) fn ops<O: Optimizer<V, S>, const V: usize, const S: usize>() -> Vec<O
     forms::<O, V, S>(&kernel)
 }
 
-/// The ops of an optimizer of real and complex numbers.
+/// The ops of an optimizer of real and complex numbers; complex ones go element by element.
 pub(super) fn field_ops<O: FieldOptimizer<V, S>, const V: usize, const S: usize>() -> Vec<Op> {
     let kernel: KernelFn = Arc::new(|b| {
         let apply = Apply::<O, V, S>::new(b)?;
-        match O::is_by_element(b.dtype("T")?, apply.is_sparse) {
-            true => fields_by(b, "T", ApplyByElement(apply)),
+        match b.dtype("T")?.is_complex() {
+            true => complexes_by(b, "T", ApplyByElement(apply)),
             false => floats_by(b, "T", apply),
+        }
+    });
+    forms::<O, V, S>(&kernel)
+}
+
+/// The same for one that goes element by element also where only TensorFlow's own order of rounding will do: for halves,
+/// which show it, and rows.
+pub(super) fn ordered_field_ops<O: FieldOptimizer<V, S>, const V: usize, const S: usize>() -> Vec<Op> {
+    let kernel: KernelFn = Arc::new(|b| {
+        let apply = Apply::<O, V, S>::new(b)?;
+        match (b.dtype("T")?, apply.is_sparse) {
+            (DType::F32 | DType::F64, false) => wide_floats_by(b, "T", apply),
+            _ => fields_by(b, "T", ApplyByElement(apply)),
         }
     });
     forms::<O, V, S>(&kernel)

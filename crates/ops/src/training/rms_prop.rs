@@ -1,17 +1,13 @@
 //! RMSProp: steps divided by the root of a decaying mean of squared gradients; centered, by that of their variance.
 
-use super::apply::{FieldOptimizer, Optimizer, Work, field_ops};
+use super::apply::{FieldOptimizer, Optimizer, Work, ordered_field_ops};
 use framework::{Field, Float, KernelBuild, Op};
 use linalg::optim;
-use tensor::{DType, Result};
+use tensor::Result;
 
 pub fn ops() -> Vec<Op> {
-    [field_ops::<RmsProp, 3, 4>(), field_ops::<CenteredRmsProp, 4, 4>()].concat()
-}
-
-/// Halves show the order of rounding, and so does the sparse variance after some steps: a difference of near equals.
-fn is_by_element(dtype: DType, is_sparse: bool) -> bool {
-    is_sparse || !matches!(dtype, DType::F32 | DType::F64)
+    // The sparse variance, a difference of near equals, shows the order of rounding after some steps.
+    [ordered_field_ops::<RmsProp, 3, 4>(), ordered_field_ops::<CenteredRmsProp, 4, 4>()].concat()
 }
 
 /// The decaying mean. TensorFlow's dense and sparse kernels round it differently.
@@ -45,10 +41,6 @@ impl Optimizer<3, 4> for RmsProp {
 }
 
 impl FieldOptimizer<3, 4> for RmsProp {
-    fn is_by_element(dtype: DType, is_sparse: bool) -> bool {
-        is_by_element(dtype, is_sparse)
-    }
-
     fn step_by_element<T: Field>(&self, [lr, rho, momentum, epsilon]: [T; 4], work: Work<'_, T, 3>) {
         let is_sparse = work.is_sparse();
         work.each_element(|[var, ms, mom], grad| {
@@ -77,10 +69,6 @@ impl Optimizer<4, 4> for CenteredRmsProp {
 }
 
 impl FieldOptimizer<4, 4> for CenteredRmsProp {
-    fn is_by_element(dtype: DType, is_sparse: bool) -> bool {
-        is_by_element(dtype, is_sparse)
-    }
-
     fn step_by_element<T: Field>(&self, [lr, rho, momentum, epsilon]: [T; 4], work: Work<'_, T, 4>) {
         let is_sparse = work.is_sparse();
         work.each_element(|[var, mg, ms, mom], grad| {
