@@ -14,6 +14,8 @@ use std::sync::{Mutex, OnceLock};
 const ALIGN: usize = 64;
 /// Up to this many bytes live inside the struct itself: scalars need no allocation of their own.
 const INLINE_MAX: usize = 16;
+/// Memory from this size on is wanted in large pages.
+const LARGE_PAGES_MIN: usize = 4 << 20;
 /// Buffers from this size on are recycled.
 const RECYCLE_MIN: usize = 32 << 10;
 /// What all waiting buffers may take together, but for a single one that is larger.
@@ -187,9 +189,32 @@ fn allocate(capacity: usize) -> Option<NonNull<u8>> {
     unsafe {
         let start = allocated.add(distance);
         start.cast::<usize>().sub(1).write(distance);
+        want_large_pages(start, capacity);
         Some(start)
     }
 }
+
+/// Asks the system to back large memory with large pages: rows picked out of a table then rarely miss in the cache of
+/// page addresses, and fresh memory comes with a five-hundredth of the page faults.
+///
+/// # Safety
+///
+/// The memory is the caller's.
+#[cfg(target_os = "linux")]
+unsafe fn want_large_pages(start: NonNull<u8>, capacity: usize) {
+    use rustix::mm::{Advice, madvise};
+    const PAGE: usize = 4096;
+    let first = (start.as_ptr() as usize).next_multiple_of(PAGE);
+    let len = (start.as_ptr() as usize + capacity).saturating_sub(first) / PAGE * PAGE;
+    if len >= LARGE_PAGES_MIN {
+        // SAFETY: whole pages within the caller's memory, whose contents the advice does not change. A system that has no
+        // large pages refuses, and nothing is lost.
+        let _ = unsafe { madvise(first as *mut _, len, Advice::LinuxHugepage) };
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+unsafe fn want_large_pages(_: NonNull<u8>, _: usize) {}
 
 /// Gives memory back.
 ///
