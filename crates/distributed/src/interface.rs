@@ -135,7 +135,7 @@ pub trait WorkerInterface: Send + Sync {
     fn recv_tensor(&self, step: i64, key: RendezvousKey) -> Call<'_, Delivery>;
     /// Hands over what is there of several small values that this task sends in a step, waiting until one is. Only tasks of
     /// our own kind can be asked.
-    fn recv_small(&self, _step: i64, _keys: Vec<RendezvousKey>) -> Call<'_, Found> {
+    fn recv_small(&self, _step: i64, _keys: Arc<[RendezvousKey]>) -> Call<'_, Found> {
         Box::pin(std::future::ready(Err(unsupported!("this worker hands over one value at a time"))))
     }
     /// Forgets a step.

@@ -2,14 +2,27 @@
 
 use crate::device::DeviceName;
 use crate::kernel::BoxFuture;
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
 use tensor::{Error, Result, Tensor, invalid};
 
 /// Names one value at the rendezvous of a step:
 /// `src_device;incarnation in hex;dst_device;edge;frame:iteration`, byte for byte the same on both sides.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RendezvousKey(Arc<str>);
+///
+/// Keys are made when a graph is compiled and used in every step: what a step asks of one is worked out beforehand.
+#[derive(Clone)]
+pub struct RendezvousKey(Arc<Key>);
+
+struct Key {
+    text: Box<str>,
+    hash: u64,
+    edge_hash: u64,
+    /// The job and the number of the task that sends.
+    source: Option<(Range<usize>, u32)>,
+}
 
 impl RendezvousKey {
     /// The key of an edge outside any loop.
@@ -19,24 +32,37 @@ impl RendezvousKey {
 
     /// The key of an edge in one iteration of a loop.
     pub fn in_frame(send: &str, incarnation: u64, recv: &str, edge: &str, frame: u64, iteration: u64) -> RendezvousKey {
-        RendezvousKey(format!("{send};{incarnation:016x};{recv};{edge};{frame}:{iteration}").into())
+        RendezvousKey::made(format!("{send};{incarnation:016x};{recv};{edge};{frame}:{iteration}"))
     }
 
     /// The key as text from outside.
     pub fn from_text(text: &str) -> RendezvousKey {
-        RendezvousKey(text.into())
+        RendezvousKey::made(text.to_string())
+    }
+
+    fn made(text: String) -> RendezvousKey {
+        static HASHING: OnceLock<RandomState> = OnceLock::new();
+        let hashing = HASHING.get_or_init(RandomState::new);
+        let edge = text.rsplit_once(';').map_or(text.as_str(), |(edge, _)| edge);
+        let (hash, edge_hash) = (hashing.hash_one(&text), hashing.hash_one(edge));
+        RendezvousKey(Arc::new(Key { hash, edge_hash, source: source_task(&text), text: text.into() }))
+    }
+
+    /// A number that is the same in every iteration of a loop, and in this process another for every edge, as far as one
+    /// can tell.
+    pub fn edge_hash(&self) -> u64 {
+        self.0.edge_hash
     }
 
     /// The text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.0.text
     }
 
     /// Job and number of the task that sends: what decides whether a value is here or must be fetched.
     pub fn source_task(&self) -> Option<(&str, u32)> {
-        let (job, rest) = self.0.strip_prefix("/job:")?.split_once("/replica:0/task:")?;
-        let (task, _) = rest.split_once('/')?;
-        Some((job, task.parse().ok()?))
+        let (job, task) = self.0.source.as_ref()?;
+        Some((&self.0.text[job.clone()], *task))
     }
 
     /// The parts of a key from outside, checked.
@@ -45,7 +71,7 @@ impl RendezvousKey {
     }
 
     fn try_parse(&self) -> Option<KeyParts<'_>> {
-        let mut parts = self.0.split(';');
+        let mut parts = self.as_str().split(';');
         let (source, incarnation, target) = (parts.next()?, parts.next()?, parts.next()?);
         let (edge, frame) = (parts.next()?, parts.next()?);
         if parts.next().is_some() || edge.is_empty() || frame.is_empty() {
@@ -71,9 +97,57 @@ pub struct KeyParts<'a> {
 
 impl fmt::Display for RendezvousKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
+
+impl fmt::Debug for RendezvousKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+impl PartialEq for RendezvousKey {
+    fn eq(&self, other: &RendezvousKey) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.hash == other.0.hash && self.0.text == other.0.text
+    }
+}
+
+impl Eq for RendezvousKey {}
+
+impl Hash for RendezvousKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0.hash);
+    }
+}
+
+fn source_task(text: &str) -> Option<(Range<usize>, u32)> {
+    const JOB: &str = "/job:";
+    let (job, rest) = text.strip_prefix(JOB)?.split_once("/replica:0/task:")?;
+    let (task, _) = rest.split_once('/')?;
+    Some((JOB.len()..JOB.len() + job.len(), task.parse().ok()?))
+}
+
+/// Hashes keys by the hash they have.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ByOwnHash(u64);
+
+impl Hasher for ByOwnHash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = self.0.rotate_left(7) ^ hash;
+    }
+}
+
+/// A map by key.
+pub type KeyMap<V> = HashMap<RendezvousKey, V, BuildHasherDefault<ByOwnHash>>;
 
 /// What is handed over: a tensor, or the news that the branch was not taken.
 #[derive(Clone, Debug)]

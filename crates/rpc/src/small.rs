@@ -2,7 +2,7 @@
 //!
 //! Only tasks of our own kind know this call (`/ferroflow.Tensors/Recv`); they say so in the head of every answer. The
 //! answer holds what is there, as soon as anything is, so that no value waits for another: what is missing is asked for
-//! again. Large values are left to `RecvTensor`, which puts them where they belong as they come.
+//! again. Keys that are asked for in every step are told once and then have a name. Large values are left to `RecvTensor`, which puts them where they belong as they come.
 
 use crate::channel::{Channel, Lane, Outgoing};
 use crate::fields;
@@ -16,11 +16,13 @@ use crate::server::{Call, Service, unknown_method};
 use bytes::Bytes;
 use distributed::brief;
 use distributed::interface::WorkerInterface;
+use framework::rendezvous::ByOwnHash;
 use framework::{BoxFuture, Delivery, RendezvousKey};
 use parking_lot::Mutex;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -38,6 +40,9 @@ struct RecvRequest {
     step_id: i64,
     #[prost(string, repeated, tag = "2")]
     key: Vec<String>,
+    /// Names the keys from now on, or, if there are none, those that were named so. 0 is no name.
+    #[prost(fixed64, tag = "3")]
+    list: u64,
 }
 
 /// What is there, by the keys' places in the request. Tensors stand in field 1, in the order of `ready`.
@@ -51,22 +56,50 @@ struct RecvResponse {
     /// Values to be asked for one by one.
     #[prost(uint32, repeated, tag = "4")]
     large: Vec<u32>,
+    /// The keys are not remembered, and have to be told again.
+    #[prost(bool, tag = "5")]
+    is_forgotten: bool,
 }
 
 /// Answers the calls that only tasks of our own kind know: those that make steps short, and the news of a lost client.
 pub struct TensorService {
     worker: Arc<dyn WorkerInterface>,
+    lists: Mutex<Lists>,
+}
+
+/// Keys that are asked for in every step, by the name that was given to them.
+#[derive(Default)]
+struct Lists {
+    known: HashMap<u64, Arc<[RendezvousKey]>>,
+    bytes: usize,
+}
+
+/// What all remembered keys may take; beyond it, all are told again.
+const LISTS_BYTES_MAX: usize = 64 << 20;
+
+impl Lists {
+    fn insert(&mut self, name: u64, keys: Arc<[RendezvousKey]>) {
+        let bytes = keys.iter().map(|key| key.as_str().len() + size_of::<RendezvousKey>()).sum::<usize>();
+        if self.bytes + bytes > LISTS_BYTES_MAX {
+            *self = Lists::default();
+        }
+        if bytes <= LISTS_BYTES_MAX && self.known.insert(name, keys).is_none() {
+            self.bytes += bytes;
+        }
+    }
 }
 
 impl TensorService {
     /// Serves the values of this worker.
     pub fn new(worker: Arc<dyn WorkerInterface>) -> TensorService {
-        TensorService { worker }
+        TensorService { worker, lists: Mutex::default() }
     }
 
     async fn recv(&self, message: Pieces) -> Result<Vec<Bytes>> {
         let request: RecvRequest = message.decode("a Recv request")?;
-        let keys: Vec<RendezvousKey> = request.key.iter().map(|key| RendezvousKey::from_text(key)).collect();
+        let Some(keys) = self.keys(&request) else {
+            return finish(&RecvResponse { is_forgotten: true, ..Default::default() }, "Recv");
+        };
         let found = self.worker.recv_small(request.step_id, keys).await?;
         let mut head = RecvResponse { large: found.large, ..Default::default() };
         let mut tensors = Writer::default();
@@ -80,6 +113,18 @@ impl TensorService {
             }
         }
         tensors.message(&head).finish("Recv")
+    }
+
+    /// The keys asked for, unless they are not remembered.
+    fn keys(&self, request: &RecvRequest) -> Option<Arc<[RendezvousKey]>> {
+        if request.key.is_empty() && request.list != 0 {
+            return self.lists.lock().known.get(&request.list).cloned();
+        }
+        let keys: Arc<[RendezvousKey]> = request.key.iter().map(|key| RendezvousKey::from_text(key)).collect();
+        if request.list != 0 {
+            self.lists.lock().insert(request.list, keys.clone());
+        }
+        Some(keys)
     }
 
     async fn forget(&self, message: Pieces) -> Result<Vec<Bytes>> {
@@ -126,6 +171,7 @@ pub struct SmallValues {
     /// What is wanted and not asked for yet, by step.
     wanted: Mutex<HashMap<i64, Batch>>,
     large: LargeEdges,
+    told: Mutex<Told>,
 }
 
 /// What came of asking for a small value.
@@ -172,7 +218,12 @@ impl Drop for Interested {
 impl SmallValues {
     /// Nothing is wanted yet.
     pub fn new(channel: Channel) -> Arc<SmallValues> {
-        Arc::new(SmallValues { channel, wanted: Mutex::default(), large: LargeEdges::default() })
+        Arc::new(SmallValues {
+            channel,
+            wanted: Mutex::default(),
+            large: LargeEdges::default(),
+            told: Mutex::default(),
+        })
     }
 
     /// Whether the peer knows the call, and the value was not too large when it was last asked for.
@@ -237,24 +288,49 @@ impl SmallValues {
     }
 
     async fn call(&self, step: i64, keys: &[RendezvousKey]) -> Result<Vec<(u32, Answer)>> {
-        let request = RecvRequest { step_id: step, key: keys.iter().map(|key| key.as_str().to_string()).collect() };
-        let body = Writer::default().message(&request).finish(PATH)?;
+        let (list, is_told) = self.told.lock().name(keys);
+        if is_told {
+            match self.exchange(step, &[], list, keys.len()).await? {
+                Some(found) => return Ok(found),
+                None => self.told.lock().forget(),
+            }
+        }
+        let found = self.exchange(step, keys, list, keys.len()).await?;
+        if list != 0 {
+            self.told.lock().note(list);
+        }
+        found.ok_or_else(|| internal!("a task does not know the keys that it was told"))
+    }
+
+    /// One call; nothing if the keys are not remembered.
+    async fn exchange(
+        &self,
+        step: i64,
+        keys: &[RendezvousKey],
+        list: u64,
+        count: usize,
+    ) -> Result<Option<Vec<(u32, Answer)>>> {
+        let key = keys.iter().map(|key| key.as_str().to_string()).collect();
+        let body = Writer::default().message(&RecvRequest { step_id: step, key, list }).finish(PATH)?;
         let call = Outgoing { path: PATH, body, limit: None, lane: Lane::Control, tries: 1 };
         let answer = self.channel.unary(call).await?;
         let (head, tensors) = fields::split::<RecvResponse>(answer, TENSOR, "the answer to Recv")?;
+        if head.is_forgotten {
+            return Ok(None);
+        }
         if head.ready.len() != tensors.len() {
             return Err(internal!("an answer announces {} values and holds {}", head.ready.len(), tensors.len()));
         }
-        let mut found = Vec::with_capacity(keys.len());
+        let mut found = Vec::with_capacity(count);
         for (place, tensor) in head.ready.into_iter().zip(tensors) {
             found.push((place, Answer::Value(Delivery::Tensor(fields::tensor(tensor)?))));
         }
         found.extend(head.dead.into_iter().map(|place| (place, Answer::Value(Delivery::Dead))));
         found.extend(head.large.into_iter().map(|place| (place, Answer::Large)));
-        if found.is_empty() || found.iter().any(|(place, _)| *place as usize >= keys.len()) {
-            return Err(internal!("an answer holds none of the {} values asked for, or others", keys.len()));
+        if found.is_empty() || found.iter().any(|(place, _)| *place as usize >= count) {
+            return Err(internal!("an answer holds none of the {count} values asked for, or others"));
         }
-        Ok(found)
+        Ok(Some(found))
     }
 
     /// Gives each waiter its value, and keeps the others.
@@ -287,32 +363,108 @@ impl Batch {
     }
 }
 
-/// Edges that carried a large value when they were last used, by a hash of what names them in every iteration. A mistaken
-/// one costs a call of its own.
+/// Lists of keys that are asked for again and again, and are told only once.
+#[derive(Default)]
+struct Told {
+    lists: HashMap<u64, List, BuildHasherDefault<ByOwnHash>>,
+}
+
+struct List {
+    keys: Vec<RendezvousKey>,
+    /// What the peer calls it; 0 if it was asked for once so far. In a loop every iteration has keys of its own.
+    name: u64,
+    is_told: bool,
+}
+
+/// More than a session's graphs ask for; then what is known is learnt anew.
+const LISTS_MAX: usize = 1000;
+
+impl Told {
+    /// The name of a list, 0 for none, and whether the peer knows it.
+    fn name(&mut self, keys: &[RendezvousKey]) -> (u64, bool) {
+        let mut hasher = ByOwnHash::default();
+        keys.iter().for_each(|key| key.hash(&mut hasher));
+        if self.lists.len() >= LISTS_MAX {
+            self.lists.clear();
+        }
+        match self.lists.entry(hasher.finish()) {
+            Entry::Vacant(place) => {
+                place.insert(List { keys: keys.to_vec(), name: 0, is_told: false });
+                (0, false)
+            }
+            // Two lists of one hash: the second is told each time.
+            Entry::Occupied(found) if found.get().keys != keys => (0, false),
+            Entry::Occupied(mut found) => {
+                let list = found.get_mut();
+                if list.name == 0 {
+                    list.name = RandomState::new().hash_one(hasher.finish()).max(1);
+                }
+                (list.name, list.is_told)
+            }
+        }
+    }
+
+    fn note(&mut self, name: u64) {
+        self.lists.values_mut().filter(|list| list.name == name).for_each(|list| list.is_told = true);
+    }
+
+    fn forget(&mut self) {
+        self.lists.values_mut().for_each(|list| list.is_told = false);
+    }
+}
+
+/// Edges that carried a large value when they were last used, by their hash. A mistaken one costs a call of its own.
 #[derive(Default)]
 struct LargeEdges {
-    hashes: Mutex<HashSet<u64>>,
-    state: RandomState,
+    hashes: Mutex<HashSet<u64, BuildHasherDefault<ByOwnHash>>>,
 }
 
 /// More than any session's graphs have; then what is known is learnt anew.
 const EDGES_MAX: usize = 100_000;
 
 impl LargeEdges {
-    fn hash(&self, key: &RendezvousKey) -> u64 {
-        self.state.hash_one(key.as_str().rsplit_once(';').map_or(key.as_str(), |(edge, _)| edge))
-    }
-
     fn contains(&self, key: &RendezvousKey) -> bool {
-        self.hashes.lock().contains(&self.hash(key))
+        self.hashes.lock().contains(&key.edge_hash())
     }
 
     fn insert(&self, key: &RendezvousKey) {
-        let hash = self.hash(key);
         let mut hashes = self.hashes.lock();
         if hashes.len() == EDGES_MAX {
             hashes.clear();
         }
-        hashes.insert(hash);
+        hashes.insert(key.edge_hash());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(names: &str) -> Vec<RendezvousKey> {
+        names.chars().map(|name| RendezvousKey::new("/a", 1, "/b", &name.to_string())).collect()
+    }
+
+    #[test]
+    fn a_list_gets_a_name_when_it_is_asked_for_again() {
+        let mut told = Told::default();
+        assert_eq!(told.name(&keys("ab")), (0, false));
+        let (name, is_told) = told.name(&keys("ab"));
+        assert!(name != 0 && !is_told);
+        told.note(name);
+        assert_eq!(told.name(&keys("ab")), (name, true));
+        assert_eq!(told.name(&keys("ba")), (0, false), "the order matters: answers go by places");
+        told.forget();
+        assert_eq!(told.name(&keys("ab")), (name, false));
+    }
+
+    #[test]
+    fn lists_are_forgotten_before_they_take_too_much() {
+        let mut lists = Lists::default();
+        let long: Arc<[RendezvousKey]> = [RendezvousKey::from_text(&"x".repeat(LISTS_BYTES_MAX / 2))].into();
+        lists.insert(1, long.clone());
+        lists.insert(1, long.clone());
+        assert_eq!(lists.known.len(), 1);
+        lists.insert(2, long);
+        assert!(lists.known.len() == 1 && lists.known.contains_key(&2) && lists.bytes <= LISTS_BYTES_MAX);
     }
 }

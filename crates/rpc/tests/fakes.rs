@@ -195,7 +195,7 @@ impl WorkerInterface for Fake {
         })
     }
 
-    fn recv_small(&self, step: i64, keys: Vec<RendezvousKey>) -> Call<'_, Found> {
+    fn recv_small(&self, step: i64, keys: Arc<[RendezvousKey]>) -> Call<'_, Found> {
         Box::pin(async move {
             let _inside = self.counts.enter();
             self.steps.recv_small(step, &keys).await
@@ -243,8 +243,12 @@ impl Served {
 
     /// A server that also answers what only tasks of our own kind ask.
     pub fn with_tensors() -> Served {
+        Served::with_tensors_at("127.0.0.1:0")
+    }
+
+    pub fn with_tensors_at(address: &str) -> Served {
         let more = |fake: Arc<Fake>| vec![Arc::new(TensorService::new(fake)) as Arc<dyn rpc::Service>];
-        Served::with("127.0.0.1:0", more, |listener, services| listener.serve(services))
+        Served::with(address, more, |listener, services| listener.serve(services))
     }
 
     /// A server that holds no more than so many bytes of unfinished requests.

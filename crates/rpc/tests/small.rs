@@ -96,3 +96,23 @@ fn ended_steps_are_forgotten_together() {
     wait(join_all((0..50).map(|step| worker.cleanup_graph(step)))).into_iter().collect::<Result<Vec<()>>>().unwrap();
     assert_eq!(*served.fake.forgotten.lock().unwrap(), (0..50).collect::<Vec<i64>>());
 }
+
+#[test]
+fn keys_asked_for_in_every_step_are_told_once_and_again_when_they_were_forgotten() {
+    let (mut served, worker, _) = served();
+    for step in 1..=8 {
+        if step == 5 {
+            // Another task takes the place of the first, and knows nothing.
+            let address = served.address();
+            drop(served);
+            served = Served::with_tensors_at(&address);
+            until("it answers", || wait(worker.get_status(Default::default())).is_ok());
+        }
+        let rendezvous = served.fake.steps.start(step, &"session".into());
+        for name in ["a", "b"] {
+            rendezvous.send(&key(name), Delivery::Tensor(Tensor::scalar(step as i32))).unwrap();
+        }
+        let found = wait(join_all(["a", "b"].map(|name| worker.recv_tensor(step, key(name)))));
+        assert_eq!(found.into_iter().map(number).collect::<Vec<_>>(), [step as i32; 2]);
+    }
+}

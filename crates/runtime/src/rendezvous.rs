@@ -1,5 +1,6 @@
 //! The meeting place of a step within one process, and the table of steps.
 
+use framework::rendezvous::KeyMap;
 use framework::{BoxFuture, Delivery, Rendezvous, RendezvousKey};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -17,7 +18,7 @@ pub struct LocalRendezvous {
 
 #[derive(Default)]
 struct State {
-    table: HashMap<RendezvousKey, Meeting>,
+    table: KeyMap<Meeting>,
     aborted: Option<Error>,
     next_waiter: u64,
 }

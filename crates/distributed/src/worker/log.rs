@@ -22,11 +22,13 @@ struct Transfers {
 }
 
 impl TransferLog {
-    /// Notes one transfer, if anybody wants to know.
+    /// Whether anybody wants to know.
+    pub(super) fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// Notes one transfer.
     pub(super) fn note(&self, step: i64, key: &RendezvousKey, delivery: &Delivery, start: u64, end: u64) {
-        if !self.is_on.load(Ordering::Relaxed) {
-            return;
-        }
         let bytes = match delivery {
             Delivery::Tensor(tensor) => tensor.num_bytes(),
             Delivery::Dead => 0,

@@ -297,10 +297,10 @@ impl WorkerInterface for Worker {
         })
     }
 
-    fn recv_small(&self, step: i64, keys: Vec<RendezvousKey>) -> Call<'_, Found> {
+    fn recv_small(&self, step: i64, keys: Arc<[RendezvousKey]>) -> Call<'_, Found> {
         Box::pin(async move {
             let mut checked = "";
-            for key in &keys {
+            for key in &*keys {
                 // Most come from one device: what precedes the edge is the same text.
                 let sender = key.as_str().rsplitn(3, ';').last().unwrap_or_default();
                 if sender != checked {
