@@ -4,6 +4,8 @@
 //! calls fail at once, and say who it is, where, why, and since when. Nothing here needs the network's threads to be
 //! polled: calls may be awaited anywhere.
 
+#[cfg(target_os = "linux")]
+use crate::drive::{self, Drive};
 use crate::grpc::message::{Broken, Incoming};
 use crate::grpc::{CONTENT_TYPE, OUR_KIND, status, timeout};
 use crate::joined::{Hold, Joined};
@@ -19,14 +21,14 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tensor::{Code, Error, Result, deadline_exceeded, failed_precondition, internal, unavailable};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 /// How long to wait for an address to be found, a connection to be accepted, and the first frame to come.
 const STEP_TIME: Duration = Duration::from_secs(5);
@@ -73,6 +75,15 @@ pub enum Lane {
     Tensors,
 }
 
+/// Who moves the bytes of a channel's connections.
+#[derive(Clone, Copy, PartialEq)]
+enum Mover {
+    /// The network's threads.
+    Network,
+    /// The threads that wait for answers, while there are any.
+    Caller,
+}
+
 /// A client's way to one address.
 #[derive(Clone)]
 pub struct Channel {
@@ -83,8 +94,17 @@ pub struct Channel {
 impl Channel {
     /// A channel to a task, if its name is known, at `host:port`. Nothing is sent yet.
     pub fn new(task: Option<&TaskName>, address: &str) -> Channel {
+        Channel::moved_by(Mover::Network, task, address)
+    }
+
+    /// A channel for a client whose threads block: they move the bytes themselves, where the system allows it.
+    pub fn for_client(address: &str) -> Channel {
+        Channel::moved_by(Mover::Caller, None, address)
+    }
+
+    fn moved_by(mover: Mover, task: Option<&TaskName>, address: &str) -> Channel {
         let peer = Peer { task: task.cloned(), address: address.to_string() };
-        Channel { control: Link::new(&peer), tensors: Link::new(&peer) }
+        Channel { control: Link::new(&peer, mover), tensors: Link::new(&peer, mover) }
     }
 
     /// Whom it leads to.
@@ -172,6 +192,7 @@ pub struct Outgoing {
 /// One connection of a channel, and its history.
 struct Link {
     peer: Peer,
+    mover: Mover,
     state: Mutex<State>,
     changed: watch::Sender<()>,
     is_of_our_kind: AtomicBool,
@@ -193,7 +214,26 @@ enum Stage {
     Connecting {
         since: Instant,
     },
-    Ready(SendRequest<Bytes>),
+    Ready(Way),
+}
+
+/// A way to put calls on a connection.
+#[derive(Clone)]
+struct Way {
+    sender: SendRequest<Bytes>,
+    /// For those who wait for the answer.
+    #[cfg(target_os = "linux")]
+    drive: Option<Arc<Drive>>,
+}
+
+impl Way {
+    /// To be called in each poll of what waits for an answer.
+    fn attend(&self) {
+        #[cfg(target_os = "linux")]
+        if let Some(drive) = &self.drive {
+            drive::attend(drive);
+        }
+    }
 }
 
 struct Failures {
@@ -216,9 +256,10 @@ enum Trouble {
 }
 
 impl Link {
-    fn new(peer: &Peer) -> Arc<Link> {
+    fn new(peer: &Peer, mover: Mover) -> Arc<Link> {
         Arc::new(Link {
             peer: peer.clone(),
+            mover,
             state: Mutex::default(),
             changed: watch::Sender::new(()),
             is_of_our_kind: AtomicBool::new(false),
@@ -251,8 +292,15 @@ impl Link {
         call: &Outgoing,
         read: &impl AsyncFn(&mut Incoming) -> Result<Option<T>, Broken>,
     ) -> Result<T, Trouble> {
-        let (connection, generation) = self.ready().await.map_err(Trouble::Unreachable)?;
-        let answer = self.exchange(connection, call, read).await;
+        let (way, generation) = self.ready().await.map_err(Trouble::Unreachable)?;
+        let answer = {
+            let mut exchange = pin!(self.exchange(way.sender.clone(), call, read));
+            poll_fn(|cx| {
+                way.attend();
+                exchange.as_mut().poll(cx)
+            })
+            .await
+        };
         if let Err(Trouble::NotSent(_)) = answer {
             self.discard(generation);
         }
@@ -267,9 +315,9 @@ impl Link {
     }
 
     /// The connection, made if there is none. Fails at once during the pause after a failed attempt.
-    async fn ready(self: &Arc<Link>) -> Result<(SendRequest<Bytes>, u64)> {
-        if let State { stage: Stage::Ready(connection), generation, .. } = &*self.state.lock() {
-            return Ok((connection.clone(), *generation));
+    async fn ready(self: &Arc<Link>) -> Result<(Way, u64)> {
+        if let State { stage: Stage::Ready(way), generation, .. } = &*self.state.lock() {
+            return Ok((way.clone(), *generation));
         }
         let mut changes = self.changed.subscribe();
         let mut tried = false;
@@ -278,7 +326,7 @@ impl Link {
                 let mut state = self.state.lock();
                 changes.borrow_and_update();
                 match (&state.stage, &state.failures) {
-                    (Stage::Ready(connection), _) => return Ok((connection.clone(), state.generation)),
+                    (Stage::Ready(way), _) => return Ok((way.clone(), state.generation)),
                     (Stage::Idle, Some(failures)) if tried || Instant::now() < failures.pause_ends => {
                         return Err(self.unreachable(failures));
                     }
@@ -295,13 +343,13 @@ impl Link {
     fn start(self: &Arc<Link>, state: &mut State) {
         state.generation += 1;
         state.stage = Stage::Connecting { since: Instant::now() };
-        runtime::network().spawn(live(Arc::downgrade(self), self.peer.address.clone(), state.generation));
+        runtime::network().spawn(live(Arc::downgrade(self), self.peer.address.clone(), self.mover, state.generation));
     }
 
-    fn set_ready(&self, generation: u64, connection: SendRequest<Bytes>) {
+    fn set_ready(&self, generation: u64, way: Way) {
         let mut state = self.state.lock();
         if state.generation == generation {
-            state.stage = Stage::Ready(connection);
+            state.stage = Stage::Ready(way);
             state.failures = None;
             self.changed.send_replace(());
         }
@@ -440,8 +488,8 @@ fn open(response: Response<h2::RecvStream>, peer: &Peer) -> Result<Incoming> {
 }
 
 /// A connection's whole life, from the first attempt to its end.
-async fn live(link: Weak<Link>, address: String, generation: u64) {
-    let (connection, sender) = match connect(&address).await {
+async fn live(link: Weak<Link>, address: String, mover: Mover, generation: u64) {
+    let (mut connection, way) = match connect(&address, mover).await {
         Ok(connected) => connected,
         Err(cause) => {
             if let Some(link) = link.upgrade() {
@@ -451,34 +499,43 @@ async fn live(link: Weak<Link>, address: String, generation: u64) {
         }
     };
     if let Some(link) = link.upgrade() {
-        link.set_ready(generation, sender);
+        link.set_ready(generation, way);
     }
-    // However it ends, calls under way hear of it themselves. What an answer wakes goes on right here.
-    let mut connection = connection;
-    let _ = poll_fn(|cx| brief::briefly(|| connection.as_mut().poll(cx)).value).await;
+    // However it ends, calls under way hear of it themselves.
+    let _ = poll_fn(|cx| connection.poll(cx)).await;
     if let Some(link) = link.upgrade() {
         link.discard(generation);
     }
 }
 
-type Connection = std::pin::Pin<Box<h2::client::Connection<Joined<Socket>>>>;
+/// A connection as HTTP/2 has it.
+pub(crate) type Http = Pin<Box<h2::client::Connection<Joined<Socket>>>>;
 
-async fn connect(address: &str) -> Result<(Connection, SendRequest<Bytes>)> {
-    let (socket, first_frame) = Socket::client(open_socket(address).await?)?;
-    let handshake = h2::client::Builder::new()
-        .initial_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_frame_size(FRAME_MAX)
-        .max_header_list_size(HEADERS_MAX)
-        .enable_push(false)
-        .handshake::<_, Bytes>(Joined::new(socket, Hold::default()));
-    let silent = || unavailable!("the connection was accepted, but nothing came for {}", Seconds(STEP_TIME));
-    let step = tokio::time::timeout(STEP_TIME, handshake).await.map_err(|_| silent())?;
-    let (sender, connection) = step.map_err(|e| handshake_failed(&e))?;
-    let mut connection = Box::pin(connection);
+/// What has to be polled for a connection to go on.
+enum Connection {
+    Network(Http),
+    #[cfg(target_os = "linux")]
+    Kept(drive::Keeper),
+}
+
+impl Connection {
+    /// Ready at its end.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+        match self {
+            // What an answer wakes goes on right here.
+            Connection::Network(connection) => brief::briefly(|| connection.as_mut().poll(cx)).value,
+            #[cfg(target_os = "linux")]
+            Connection::Kept(keeper) => keeper.poll(cx),
+        }
+    }
+}
+
+async fn connect(address: &str, mover: Mover) -> Result<(Connection, Way)> {
+    let stream = open_socket(address).await?;
+    let (mut connection, way, first_frame) = greet(stream, mover).await?;
     let mut first_frame = pin!(first_frame);
     let spoken = poll_fn(|cx| {
-        if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+        if let Poll::Ready(ended) = connection.poll(cx) {
             return Poll::Ready(Err(match ended {
                 Ok(()) => unavailable!("the connection was accepted and closed again"),
                 Err(e) => handshake_failed(&e),
@@ -487,7 +544,43 @@ async fn connect(address: &str) -> Result<(Connection, SendRequest<Bytes>)> {
         first_frame.as_mut().poll(cx).map(|_| Ok(()))
     });
     tokio::time::timeout(STEP_TIME, spoken).await.map_err(|_| silent())??;
-    Ok((connection, sender))
+    Ok((connection, way))
+}
+
+/// Begins to speak on a socket. The receiver hears when the peer has answered.
+async fn greet(stream: TcpStream, mover: Mover) -> Result<(Connection, Way, oneshot::Receiver<()>)> {
+    #[cfg(target_os = "linux")]
+    if mover == Mover::Caller {
+        let (socket, first_frame, line) = Socket::driven(stream)?;
+        let (sender, connection) = shake_hands(socket).await?;
+        let keeper = drive::Keeper::new(connection, line)?;
+        let way = Way { sender, drive: Some(keeper.drive().clone()) };
+        return Ok((Connection::Kept(keeper), way, first_frame));
+    }
+    let (socket, first_frame) = Socket::client(stream)?;
+    let (sender, connection) = shake_hands(socket).await?;
+    #[cfg(target_os = "linux")]
+    let way = Way { sender, drive: None };
+    #[cfg(not(target_os = "linux"))]
+    let way = Way { sender };
+    Ok((Connection::Network(connection), way, first_frame))
+}
+
+async fn shake_hands(socket: Socket) -> Result<(SendRequest<Bytes>, Http)> {
+    let handshake = h2::client::Builder::new()
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_frame_size(FRAME_MAX)
+        .max_header_list_size(HEADERS_MAX)
+        .enable_push(false)
+        .handshake::<_, Bytes>(Joined::new(socket, Hold::default()));
+    let step = tokio::time::timeout(STEP_TIME, handshake).await.map_err(|_| silent())?;
+    let (sender, connection) = step.map_err(|e| handshake_failed(&e))?;
+    Ok((sender, Box::pin(connection)))
+}
+
+fn silent() -> Error {
+    unavailable!("the connection was accepted, but nothing came for {}", Seconds(STEP_TIME))
 }
 
 fn handshake_failed(e: &h2::Error) -> Error {

@@ -9,6 +9,8 @@
 
 pub mod budget;
 pub mod channel;
+#[cfg(target_os = "linux")]
+mod drive;
 pub mod fields;
 pub mod forget;
 mod freed;
@@ -31,6 +33,8 @@ pub mod task_service;
 pub mod worker_service;
 
 pub use channel::{Channel, Lane};
+#[cfg(target_os = "linux")]
+pub use drive::block_on;
 pub use master_service::MasterService;
 pub use network::GrpcNetwork;
 pub use remote_master::{RemoteMaster, RemoteOptions};

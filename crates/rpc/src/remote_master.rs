@@ -40,7 +40,7 @@ impl RemoteMaster {
     /// The master at `host:port`, with or without `grpc://` before it. Nothing is sent yet.
     pub fn new(target: &str, options: RemoteOptions) -> RemoteMaster {
         let address = target.strip_prefix("grpc://").unwrap_or(target);
-        RemoteMaster { channel: Channel::new(None, address), env: SystemEnv::default(), options }
+        RemoteMaster { channel: Channel::for_client(address), env: SystemEnv::default(), options }
     }
 
     async fn ask<M: Message + Default>(&self, path: &'static str, request: impl Message) -> Result<M> {

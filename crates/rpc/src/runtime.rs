@@ -5,9 +5,10 @@
 //! network thread has woken meanwhile (a connection with a request to send) must not have to wait for it.
 
 use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::OnceLock;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tensor::Result;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::Sleep;
@@ -68,12 +69,21 @@ pub fn sleep(time: Duration) -> Sleep {
 
 /// The outcome of a future, or `None` if this time passes first. May be waited for on any thread.
 pub async fn within<F: Future>(limit: Option<Duration>, future: F) -> Option<F::Output> {
-    let Some(limit) = limit else { return Some(future.await) };
-    let timeout = {
-        let _context = network().enter();
-        tokio::time::timeout(limit, future)
-    };
-    timeout.await.ok()
+    let Some(end) = limit.and_then(|limit| Instant::now().checked_add(limit)) else { return Some(future.await) };
+    let (mut future, mut timer) = (pin!(future), None);
+    poll_fn(|cx| {
+        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        // A thread that is blocked on this looks at the clock itself, and the network's threads are left in peace.
+        #[cfg(target_os = "linux")]
+        if crate::drive::wake_at(end) {
+            return if Instant::now() >= end { Poll::Ready(None) } else { Poll::Pending };
+        }
+        let left = || Box::pin(sleep(end.saturating_duration_since(Instant::now())));
+        timer.get_or_insert_with(left).as_mut().poll(cx).map(|()| None)
+    })
+    .await
 }
 
 /// Does this when the process is first asked to end, by SIGTERM or SIGINT; asked again, it ends at once.

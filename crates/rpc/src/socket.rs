@@ -3,9 +3,13 @@
 //! That is enough to know three things nobody else can tell: that a peer speaks HTTP/2 at all, when its first frame is
 //! there, and that it stopped in the middle of one.
 
+#[cfg(target_os = "linux")]
+use crate::drive::Line;
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+#[cfg(target_os = "linux")]
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -26,10 +30,19 @@ const PREFACE_LEN: usize = 24;
 
 /// A connection with an eye on its frames.
 pub struct Socket {
-    stream: TcpStream,
+    stream: Stream,
     frames: Frames,
     first_frame: Option<oneshot::Sender<()>>,
     patience: Option<Patience>,
+}
+
+/// What moves the bytes.
+enum Stream {
+    /// The network's threads.
+    Network(TcpStream),
+    /// Whoever has the time.
+    #[cfg(target_os = "linux")]
+    Line(Arc<Line>),
 }
 
 /// For how long the current frame has been unfinished.
@@ -41,16 +54,29 @@ struct Patience {
 impl Socket {
     /// The client's end. The receiver hears when the server's first frame has come.
     pub fn client(stream: TcpStream) -> io::Result<(Socket, oneshot::Receiver<()>)> {
-        let (first_frame, heard) = oneshot::channel();
         configure(&stream)?;
-        let socket = Socket { stream, frames: Frames::default(), first_frame: Some(first_frame), patience: None };
-        Ok((socket, heard))
+        Ok(Socket::of_client(Stream::Network(stream)))
+    }
+
+    /// The client's end, moved by those who wait for answers.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn driven(stream: TcpStream) -> io::Result<(Socket, oneshot::Receiver<()>, Arc<Line>)> {
+        configure(&stream)?;
+        let line = Arc::new(Line::new(stream.into_std()?.into())?);
+        let (socket, heard) = Socket::of_client(Stream::Line(line.clone()));
+        Ok((socket, heard, line))
+    }
+
+    fn of_client(stream: Stream) -> (Socket, oneshot::Receiver<()>) {
+        let (first_frame, heard) = oneshot::channel();
+        (Socket { stream, frames: Frames::default(), first_frame: Some(first_frame), patience: None }, heard)
     }
 
     /// The server's end, which does not wait for slow peers.
     pub fn server(stream: TcpStream) -> io::Result<Socket> {
         configure(&stream)?;
         let patience = Some(Patience { since: Instant::now(), timer: None });
+        let stream = Stream::Network(stream);
         Ok(Socket { stream, frames: Frames::after(PREFACE_LEN), first_frame: None, patience })
     }
 }
@@ -68,7 +94,12 @@ impl AsyncRead for Socket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
-        if Pin::new(&mut this.stream).poll_read(cx, buf)?.is_pending() {
+        let read = match &mut this.stream {
+            Stream::Network(stream) => Pin::new(stream).poll_read(cx, buf),
+            #[cfg(target_os = "linux")]
+            Stream::Line(line) => line.read(buf),
+        };
+        if read?.is_pending() {
             if let (Some(patience), true) = (&mut this.patience, this.frames.is_unfinished()) {
                 ready!(patience.poll_elapsed(cx));
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer stopped within a frame")));
@@ -104,8 +135,8 @@ impl Patience {
 }
 
 impl AsyncWrite for Socket {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
     }
 
     fn poll_write_vectored(
@@ -113,19 +144,27 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        match &mut self.stream {
+            Stream::Network(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            #[cfg(target_os = "linux")]
+            Stream::Line(line) => line.write(bufs),
+        }
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        true
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(())) // what is written is on its way
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        match &mut self.stream {
+            Stream::Network(stream) => Pin::new(stream).poll_shutdown(cx),
+            #[cfg(target_os = "linux")]
+            Stream::Line(line) => Poll::Ready(line.shutdown()),
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Calls that go well, and calls that the other side answers with an error.
 
-use crate::fakes::{PATIENCE, Served, pattern, task, until, wait};
+use crate::fakes::{PATIENCE, Served, pattern, step, task, until, wait};
 use bytes::Bytes;
-use distributed::interface::{MasterInterface, Partial, RegisterGraph, RunGraph, RunStep, WorkerInterface};
+use distributed::interface::{MasterInterface, Partial, RegisterGraph, RunGraph, WorkerInterface};
 use framework::{Delivery, RendezvousKey};
 use proto::ferroflow::StatusResponse;
 use rpc::channel::Outgoing;
@@ -11,16 +11,6 @@ use rpc::{Channel, Lane, Listener, RemoteMaster, RemoteOptions, RemoteTask, Task
 use std::sync::Arc;
 use std::time::Duration;
 use tensor::{Code, DType, ResourceHandle, Result, Tensor};
-
-fn step(feeds: &[(&str, Tensor)], fetches: &[&str], targets: &[&str]) -> RunStep {
-    RunStep {
-        session: "s".into(),
-        feeds: feeds.iter().map(|(name, tensor)| (name.to_string(), tensor.clone())).collect(),
-        fetches: fetches.iter().map(|name| name.to_string()).collect(),
-        targets: targets.iter().map(|name| name.to_string()).collect(),
-        ..RunStep::default()
-    }
-}
 
 fn received(delivery: Delivery) -> Tensor {
     match delivery {

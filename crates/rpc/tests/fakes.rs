@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tensor::{Code, Error, Result, Tensor, invalid};
+use tokio::sync::watch;
 
 /// What tests wait at most for anything.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -47,6 +48,10 @@ impl Counts {
         Inside(self.clone())
     }
 
+    pub fn begun(&self) -> usize {
+        self.begun.load(Ordering::SeqCst)
+    }
+
     pub fn under_way(&self) -> usize {
         self.under_way.load(Ordering::SeqCst)
     }
@@ -60,10 +65,11 @@ impl Drop for Inside {
     }
 }
 
-/// Does as it is told: `wait` in a name waits for ever, `panic` panics, `fail` fails.
+/// Does as it is told: `wait` in a name waits for ever, `gate` until the gate is open, `panic` panics, `fail` fails.
 #[derive(Default)]
 pub struct Fake {
     pub counts: Arc<Counts>,
+    pub gate: watch::Sender<bool>,
     /// Values for those who ask for several at once.
     pub steps: StepTable,
     /// The steps it was told to forget.
@@ -75,6 +81,7 @@ impl Fake {
         let _inside = self.counts.enter();
         match name {
             "wait" => std::future::pending().await,
+            "gate" => self.gate.subscribe().wait_for(|open| *open).await.map(drop).map_err(|_| invalid!("no gate")),
             "panic" => panic!("as told"),
             "fail" => Err(Error::new(Code::DataLoss, format!("100% lost: ü\n{}", "x".repeat(5000)))),
             "derived" => Err(tensor::cancelled!("follows").into_derived()),
@@ -223,6 +230,17 @@ impl WorkerInterface for Fake {
 pub fn pattern(bytes: usize, seed: u8) -> Tensor {
     let values = (0..bytes).map(|i| (i / 4096 + i) as u8 ^ seed).collect();
     Tensor::from_vec([bytes], values).unwrap()
+}
+
+/// A run with these feeds, fetches and targets.
+pub fn step(feeds: &[(&str, Tensor)], fetches: &[&str], targets: &[&str]) -> RunStep {
+    RunStep {
+        session: "s".into(),
+        feeds: feeds.iter().map(|(name, tensor)| (name.to_string(), tensor.clone())).collect(),
+        fetches: fetches.iter().map(|name| name.to_string()).collect(),
+        targets: targets.iter().map(|name| name.to_string()).collect(),
+        ..RunStep::default()
+    }
 }
 
 /// A server for a fake, and stubs that lead to it.

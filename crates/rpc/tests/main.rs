@@ -3,6 +3,8 @@
 mod bad_peers;
 mod calls;
 mod connecting;
+#[cfg(target_os = "linux")]
+mod driving;
 mod ending;
 mod fakes;
 mod lend;
