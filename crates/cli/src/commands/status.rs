@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 #[derive(Args)]
 #[command(after_help = "\
 SESSIONS counts those opened on a task + those that run a part of their graph on it. Below a task stand its running steps,
-and what each of them waits for.
+and what each of them has waited for longest.
 
 Examples:
   ferroflow status grpc://h1:2222
@@ -54,6 +54,9 @@ pub struct StopArguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 5)]
     wait: u64,
 }
+
+/// Of what a step waits for so many are shown, those longest waited for; `--json` has all.
+const WAITS_SHOWN: usize = 3;
 
 /// How long steps are counted for a single look.
 const SAMPLE: Duration = Duration::from_millis(400);
@@ -174,9 +177,9 @@ fn advised(target: &str, e: Error) -> Error {
     }
 }
 
-/// `/job:ps/task:0`: the replica is always 0.
-fn short(task: &str) -> String {
-    task.replace("/replica:0", "")
+/// `/job:ps/task:0`: the replica is always 0, and most tasks have one device.
+fn short(text: &str) -> String {
+    text.replace("/replica:0", "").replace("/device:CPU:0", "")
 }
 
 fn table(tasks: &[TaskStatus], rates: &Rates) -> String {
@@ -227,12 +230,24 @@ fn details(out: &mut String, task: &TaskStatus) {
     for step in &task.steps {
         let _ = writeln!(out, "    step {} of session {}, for {}:", step.step, step.session, age(step.age));
         if step.waits.is_empty() {
-            let _ = writeln!(out, "        computes");
+            let _ = writeln!(out, "        {:>6}  computes", "");
         }
-        for (what, since) in &step.waits {
-            let _ = writeln!(out, "        {what}, for {}", age(*since));
+        let mut waits: Vec<&(String, Duration)> = step.waits.iter().collect();
+        waits.sort_by_key(|(_, since)| std::cmp::Reverse(*since));
+        for (what, since) in waits.iter().take(WAITS_SHOWN) {
+            // The time comes first: a narrow terminal cuts what is long.
+            let _ = writeln!(out, "        {:>6}  {}", age(*since), short(plain(what)));
+        }
+        if waits.len() > WAITS_SHOWN {
+            let _ = writeln!(out, "        {:>6}  and {} more", "", waits.len() - WAITS_SHOWN);
         }
     }
+}
+
+/// `w from TASK`, for a value that comes from elsewhere; the node that receives it was named by us. Else what was said.
+fn plain(wait: &str) -> &str {
+    let received = wait.split_once(" (_Recv) for edge_").and_then(|(_, rest)| rest.split_once('_'));
+    received.map_or(wait, |(_, name_and_source)| name_and_source)
 }
 
 /// A time for people.
@@ -288,7 +303,11 @@ mod tests {
             step: 7,
             session: "abc".into(),
             age: Duration::from_millis(4100),
-            waits: vec![("get (QueueDequeueV2) for its handle".into(), Duration::from_secs(61))],
+            waits: [("a", 1), ("w_S9 (_Recv) for edge_8_w from /job:ps/replica:0/task:0/device:CPU:0", 2), ("b", 0)]
+                .into_iter()
+                .chain([("get (QueueDequeueV2) for its handle", 61), ("c", 0)])
+                .map(|(what, seconds)| (what.to_string(), Duration::from_secs(seconds)))
+                .collect(),
         };
         let up = TaskStatus {
             task: "/job:ps/replica:0/task:0".into(),
@@ -316,13 +335,16 @@ mod tests {
             TASK                ADDRESS  UPTIME  MEMORY  DEVICES  SESSIONS  GRAPHS  STEPS/S  RUNNING
             /job:ps/task:0      a:1      1h01m   15 MB   1 CPU    1 + 2     3       0        1
                 step 7 of session abc, for 4.1 s:
-                    get (QueueDequeueV2) for its handle, for 1m01s
+                     1m01s  get (QueueDequeueV2) for its handle
+                     2.0 s  w from /job:ps/task:0
+                     1.0 s  a
+                            and 2 more
             /job:worker/task:0  b:1      down    -       -        -         -       -        -
                 connection refused
         "#]]
         .assert_eq(&table(&[up.clone(), down.clone()], &rates));
         let parsed: serde_json::Value = serde_json::from_str(&json(&[up, down])).unwrap();
-        assert_eq!(parsed[0]["steps"][0]["waits"][0]["seconds"], 61.0);
+        assert_eq!(parsed[0]["steps"][0]["waits"][3]["seconds"], 61.0);
         assert_eq!(parsed[1]["problem"], "connection refused");
     }
 }

@@ -245,7 +245,8 @@ impl Progress {
 
     fn summary(&self) -> String {
         let points: Vec<(f64, f64)> = self.losses.iter().map(|(step, loss)| (*step as f64, *loss)).collect();
-        let mut out = format!("\nloss\n{}\n", plot::plot(&plot::smooth(&points, 120), 64, 8));
+        let curve = plot::plot(&plot::smooth(&points, 120), 64, 8);
+        let mut out = format!("\nloss\n{}\n", if self.live { coloured(&curve) } else { curve });
         let seconds = self.started.elapsed().as_secs_f64();
         let rate = self.rate().map(|rate| format!(", {rate:.0} steps/s")).unwrap_or_default();
         let _ = writeln!(out, "trained {} steps in {seconds:.1} s{rate}", self.step);
@@ -271,6 +272,15 @@ impl Progress {
         }
         out
     }
+}
+
+/// A curve in the colour of the bar; its axes stay as they are.
+fn coloured(curve: &str) -> String {
+    let paint = |line: &str| match line.split_once('┤') {
+        Some((label, dots)) => format!("{label}┤\x1b[36m{dots}\x1b[0m\n"),
+        None => format!("{line}\n"),
+    };
+    curve.lines().map(paint).collect()
 }
 
 /// How this command was called, if that is short.
