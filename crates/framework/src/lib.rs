@@ -10,6 +10,7 @@ pub mod gradient;
 pub mod graph;
 pub mod interpret;
 pub mod kernel;
+mod numbered;
 pub mod op;
 pub mod participant;
 pub mod registry;

@@ -5,12 +5,15 @@
 //! Transpose): it dispatches on the element's size, and serves strings and handles too.
 
 use crate::kernel::{BuiltKernel, Kernel, KernelBuild, KernelContext};
+use crate::numbered::numbered;
 use crate::op::KernelFn;
 use crate::widened::widened;
 use bytes::Bytes;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use tensor::{Complex, DType, Element, ResourceHandle, Result, Shape, Tensor, Variant, Word, bf16, f16, unsupported};
+use tensor::{
+    Complex, DType, Element, ResourceHandle, Result, Shape, Tensor, Variant, Word, bf16, f16, internal, unsupported,
+};
 
 /// Combines `Element` with a numeric trait of `linalg` under the latter's name.
 macro_rules! aliases {
@@ -141,12 +144,15 @@ pub trait Item: Clone + PartialEq + Send + Sync + 'static {
     /// The elements of a tensor.
     fn items(tensor: &Tensor) -> Result<&[Self]>;
     /// A new tensor whose elements `fill` writes; they start as zeros or arbitrary.
-    fn build(dtype: DType, shape: Shape, fill: impl FnOnce(&mut [Self]) -> Result<()>) -> Result<Tensor>;
+    fn build(dtype: DType, shape: Shape, fill: Fill<'_, Self>) -> Result<Tensor>;
     /// The elements of a tensor to write to in place, copied first if somebody else holds them.
     fn items_mut(tensor: &mut Tensor) -> Result<&mut [Self]>;
     /// Zero, or an empty string.
     fn zero() -> Self;
 }
+
+/// Writes the elements of a new tensor.
+pub type Fill<'a, I> = &'a mut dyn FnMut(&mut [I]) -> Result<()>;
 
 /// The words.
 macro_rules! word_items {
@@ -155,7 +161,7 @@ macro_rules! word_items {
             fn items(tensor: &Tensor) -> Result<&[$t]> {
                 tensor.as_words()
             }
-            fn build(dtype: DType, shape: Shape, fill: impl FnOnce(&mut [$t]) -> Result<()>) -> Result<Tensor> {
+            fn build(dtype: DType, shape: Shape, fill: Fill<'_, $t>) -> Result<Tensor> {
                 build_words(dtype, shape, fill)
             }
             fn items_mut(tensor: &mut Tensor) -> Result<&mut [$t]> {
@@ -169,7 +175,7 @@ macro_rules! word_items {
 }
 word_items!(u8, u16, u32, u64, u128);
 
-fn build_words<W: Word>(dtype: DType, shape: Shape, fill: impl FnOnce(&mut [W]) -> Result<()>) -> Result<Tensor> {
+fn build_words<W: Word>(dtype: DType, shape: Shape, fill: Fill<'_, W>) -> Result<Tensor> {
     // Booleans must never hold arbitrary memory, whatever `fill` leaves out.
     let mut tensor = if dtype == DType::Bool {
         Tensor::zeros(dtype, shape)?
@@ -184,7 +190,7 @@ impl Item for Bytes {
     fn items(tensor: &Tensor) -> Result<&[Bytes]> {
         tensor.as_strings()
     }
-    fn build(_: DType, shape: Shape, fill: impl FnOnce(&mut [Bytes]) -> Result<()>) -> Result<Tensor> {
+    fn build(_: DType, shape: Shape, fill: Fill<'_, Bytes>) -> Result<Tensor> {
         let mut values = vec![Bytes::new(); shape.num_elements()];
         fill(&mut values)?;
         Tensor::from_strings(shape, values)
@@ -201,7 +207,7 @@ impl Item for ResourceHandle {
     fn items(tensor: &Tensor) -> Result<&[ResourceHandle]> {
         tensor.as_handles()
     }
-    fn build(_: DType, shape: Shape, fill: impl FnOnce(&mut [ResourceHandle]) -> Result<()>) -> Result<Tensor> {
+    fn build(_: DType, shape: Shape, fill: Fill<'_, ResourceHandle>) -> Result<Tensor> {
         let mut values = vec![ResourceHandle::default(); shape.num_elements()];
         fill(&mut values)?;
         Tensor::from_handles(shape, values)
@@ -218,7 +224,7 @@ impl Item for Variant {
     fn items(tensor: &Tensor) -> Result<&[Variant]> {
         tensor.as_variants()
     }
-    fn build(_: DType, shape: Shape, fill: impl FnOnce(&mut [Variant]) -> Result<()>) -> Result<Tensor> {
+    fn build(_: DType, shape: Shape, fill: Fill<'_, Variant>) -> Result<Tensor> {
         let mut values = vec![Variant::default(); shape.num_elements()];
         fill(&mut values)?;
         Tensor::from_variants(shape, values)
@@ -238,7 +244,7 @@ pub trait MoveKernel: Send + Sync + 'static {
 }
 
 /// A kernel that only carries elements about, for every type there is. The type is that of the op's first type
-/// attribute.
+/// attribute; handles, variants and `complex128` are carried by number, so that it must take them from its inputs.
 pub fn moves<K: MoveKernel>(build: fn(&KernelBuild<'_>) -> Result<K>) -> KernelFn {
     Arc::new(move |b| {
         let attr = first_type_attr(b)?;
@@ -248,27 +254,41 @@ pub fn moves<K: MoveKernel>(build: fn(&KernelBuild<'_>) -> Result<K>) -> KernelF
 
 /// The same, for the type that a given attribute names.
 pub fn moves_by<K: MoveKernel>(b: &KernelBuild<'_>, attr: &str, kernel: K) -> Result<BuiltKernel> {
-    moves_of(b.dtype(attr)?, kernel)
+    match b.dtype(attr)? {
+        dtype @ (DType::Resource | DType::Variant | DType::C128) => {
+            Ok(numbered(dtype, Arc::new(Moves::<K, u32>(kernel, PhantomData))))
+        }
+        DType::String => Ok(BuiltKernel::new(Moves::<K, Bytes>(kernel, PhantomData))),
+        dtype => moves_words(dtype, kernel),
+    }
 }
 
-/// The same, for a given type.
-pub fn moves_of<K: MoveKernel>(dtype: DType, kernel: K) -> Result<BuiltKernel> {
-    struct Moves<K, I>(K, PhantomData<fn() -> I>);
-    impl<K: MoveKernel, I: Item> Kernel for Moves<K, I> {
-        fn compute(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
-            self.0.compute::<I>(ctx)
-        }
+struct Moves<K, I>(K, PhantomData<fn() -> I>);
+impl<K: MoveKernel, I: Item> Kernel for Moves<K, I> {
+    fn compute(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
+        self.0.compute::<I>(ctx)
     }
-    Ok(match (dtype, dtype.size()) {
-        (DType::String, _) => BuiltKernel::new(Moves::<K, Bytes>(kernel, PhantomData)),
-        (DType::Resource, _) => BuiltKernel::new(Moves::<K, ResourceHandle>(kernel, PhantomData)),
-        (DType::Variant, _) => BuiltKernel::new(Moves::<K, Variant>(kernel, PhantomData)),
-        (_, 1) => BuiltKernel::new(Moves::<K, u8>(kernel, PhantomData)),
-        (_, 2) => BuiltKernel::new(Moves::<K, u16>(kernel, PhantomData)),
-        (_, 4) => BuiltKernel::new(Moves::<K, u32>(kernel, PhantomData)),
-        (_, 8) => BuiltKernel::new(Moves::<K, u64>(kernel, PhantomData)),
-        _ => BuiltKernel::new(Moves::<K, u128>(kernel, PhantomData)),
-    })
+}
+
+/// A kernel that only carries elements about, those of variables also, of a given type.
+pub fn moves_of<K: MoveKernel>(dtype: DType, kernel: K) -> Result<BuiltKernel> {
+    match (dtype, dtype.size()) {
+        (DType::String, _) => Ok(BuiltKernel::new(Moves::<K, Bytes>(kernel, PhantomData))),
+        (DType::Resource, _) => Ok(BuiltKernel::new(Moves::<K, ResourceHandle>(kernel, PhantomData))),
+        (DType::Variant, _) => Ok(BuiltKernel::new(Moves::<K, Variant>(kernel, PhantomData))),
+        (_, 16) => Ok(BuiltKernel::new(Moves::<K, u128>(kernel, PhantomData))),
+        _ => moves_words(dtype, kernel),
+    }
+}
+
+fn moves_words<K: MoveKernel>(dtype: DType, kernel: K) -> Result<BuiltKernel> {
+    match dtype.size() {
+        1 => Ok(BuiltKernel::new(Moves::<K, u8>(kernel, PhantomData))),
+        2 => Ok(BuiltKernel::new(Moves::<K, u16>(kernel, PhantomData))),
+        4 => Ok(BuiltKernel::new(Moves::<K, u32>(kernel, PhantomData))),
+        8 => Ok(BuiltKernel::new(Moves::<K, u64>(kernel, PhantomData))),
+        size => Err(internal!("elements of {dtype} have {size} bytes: there is no word of that size")),
+    }
 }
 
 /// The attribute a kernel's element type is read from: the first of kind `type` in the op's definition.

@@ -49,8 +49,20 @@ macro_rules! optimizer {
                         $body
                     }
                 }
+                // One element at a time, so that old processors do not double the code.
+                #[allow(clippy::too_many_arguments)]
+                fn through<T: Float>(settings: &$name<T>, $($state: &mut [T],)* $grad: &[T]) {
+                    #[inline(never)]
+                    #[allow(clippy::too_many_arguments)]
+                    fn each<T: Float>(settings: &$name<T>, $($state: &mut T,)* $grad: T) {
+                        body::<T, false>(settings, $(std::slice::from_mut($state),)* &[$grad]);
+                    }
+                    for (i, &$grad) in $grad.iter().enumerate() {
+                        each(settings, $(&mut $state[i],)* $grad);
+                    }
+                }
                 vectorized! {
-                    fn run[T][T: Float](settings: &$name<T>, $($state: &mut [T],)* $grad: &[T]) = body;
+                    fn run[T][T: Float](settings: &$name<T>, $($state: &mut [T],)* $grad: &[T]) = body or through;
                 }
                 run::<T>(self, $($state,)* $grad);
             }

@@ -152,13 +152,17 @@ pub(crate) fn index_tensor(dtype: DType, shape: impl Into<Shape>, values: &[i64]
 }
 
 /// A new tensor whose elements `fill` writes; they start as zeros or arbitrary.
-pub(crate) fn build<I: Item>(dtype: DType, shape: Shape, fill: impl FnOnce(&mut [I]) -> Result<()>) -> Result<Tensor> {
+pub(crate) fn build<I: Item>(
+    dtype: DType,
+    shape: Shape,
+    mut fill: impl FnMut(&mut [I]) -> Result<()>,
+) -> Result<Tensor> {
     /// Strings and handles are larger than what they are made from, and their memory is not asked for in advance.
     const OBJECTS_MAX: usize = 1 << 28;
     if !dtype.is_plain() && shape.num_elements() > OBJECTS_MAX {
         return Err(exhausted!("a tensor of {dtype} and shape {shape} is more than this machine can hold"));
     }
-    I::build(dtype, shape, fill)
+    I::build(dtype, shape, &mut fill)
 }
 
 /// The dimension an axis means in a tensor of this rank, if there is such a one.

@@ -99,7 +99,25 @@ impl MoveKernel for Pad {
 #[cfg(test)]
 mod tests {
     use crate::array::testing::eval;
-    use tensor::Tensor;
+    use tensor::{Complex, ResourceHandle, Tensor};
+
+    #[test]
+    fn elements_that_are_carried_by_number_arrive() {
+        let [a, b, zero] = [(1.0, 2.0), (3.0, -4.0), (0.0, 0.0)].map(|(re, im)| Complex::<f64>::new(re, im));
+        let padded = eval("Pad", &[Tensor::from([a, b]), Tensor::from([[1i32, 1]])], &[]).unwrap();
+        assert_eq!(padded, [Tensor::from([zero, a, b, zero])]);
+
+        let named = |name: &str| ResourceHandle { name: name.to_string(), ..ResourceHandle::default() };
+        let handles = |names: &[&str]| {
+            let handles = names.iter().map(|name| named(name)).collect();
+            Tensor::from_handles([names.len()], handles).unwrap()
+        };
+        let joined = eval("ConcatV2", &[handles(&["x", "y"]), handles(&["z"]), 0i32.into()], &[("N", 2i64.into())]);
+        assert_eq!(joined.unwrap(), [handles(&["x", "y", "z"])]);
+        let picked = eval("Gather", &[handles(&["x", "y"]), Tensor::from([1i32, 1, 0])], &[]).unwrap();
+        assert_eq!(picked, [handles(&["y", "y", "x"])]);
+        assert!(eval("Gather", &[handles(&["x", "y"]), Tensor::from([2i32])], &[]).is_err());
+    }
 
     #[test]
     fn zeros_stand_around() {

@@ -42,7 +42,7 @@ fn pieces_of<I: Item>(tensor: &Tensor, lengths: &[usize]) -> Result<Vec<Tensor>>
     let cut = lengths.iter().map(|&length| {
         let (front, rest) = items.split_at_checked(length * row).ok_or_else(too_long)?;
         items = rest;
-        I::build(tensor.dtype(), prepended(length, &row_shape)?, |into| {
+        I::build(tensor.dtype(), prepended(length, &row_shape)?, &mut |into| {
             into.clone_from_slice(front);
             Ok(())
         })
@@ -79,9 +79,9 @@ pub(crate) fn joined<'a>(
     }
 }
 
-fn joined_of<'a, I: Item>(dtype: DType, shape: Shape, parts: impl Iterator<Item = &'a Tensor>) -> Result<Tensor> {
-    I::build(dtype, shape, |mut into| {
-        for part in parts {
+fn joined_of<'a, I: Item>(dtype: DType, shape: Shape, mut parts: impl Iterator<Item = &'a Tensor>) -> Result<Tensor> {
+    I::build(dtype, shape, &mut |mut into| {
+        for part in parts.by_ref() {
             let (front, rest) = into.split_at_mut(part.num_elements());
             front.clone_from_slice(I::items(part)?);
             into = rest;
@@ -128,7 +128,7 @@ pub(crate) fn padded(dtype: DType, rank: usize, rows: &[&Tensor]) -> Result<Tens
 }
 
 fn padded_of<I: Item>(dtype: DType, largest: &Shape, rows: &[&Tensor]) -> Result<Tensor> {
-    I::build(dtype, prepended(rows.len(), largest)?, |into| {
+    I::build(dtype, prepended(rows.len(), largest)?, &mut |into| {
         into.fill(I::zero());
         for (into, row) in into.chunks_exact_mut(largest.num_elements().max(1)).zip(rows) {
             place(I::items(row)?, row.dims(), into, largest.dims());

@@ -6,7 +6,7 @@
 use super::rows;
 use framework::kernel::{function, kernel};
 use framework::op::KernelFn;
-use framework::typed::{MoveKernel, NumberKernel, moves_by, numbers_by};
+use framework::typed::{MoveKernel, NumberKernel, moves_of, numbers_by};
 use framework::{
     Grad, GradValue, InferenceContext, Item, Kernel, KernelBuild, KernelContext, Number, Op, Output, Resource, Scope,
     shapes,
@@ -500,7 +500,7 @@ enum Put {
 
 fn writes(put: Put) -> KernelFn {
     // Types that are not numbers are written as well; only their gradients do not add up.
-    Arc::new(move |b| numbers_by(b, "T", Write(put)).or_else(|_| moves_by(b, "T", Write(put))))
+    Arc::new(move |b| numbers_by(b, "T", Write(put)).or_else(|_| moves_of(b.dtype("T")?, Write(put))))
 }
 
 struct Write(Put);

@@ -118,8 +118,8 @@ impl Padding {
         fn fill<I: Item>(rows: &[&Tensor], dims: &[usize], shape: Shape, value: &Tensor) -> Result<Tensor> {
             let value = I::items(value)?.first().cloned().unwrap_or_else(I::zero);
             let size: usize = dims.iter().product();
-            I::build(rows[0].dtype(), shape, |out| {
-                out.fill(value);
+            I::build(rows[0].dtype(), shape, &mut |out| {
+                out.fill(value.clone());
                 for (i, row) in rows.iter().enumerate().filter(|(_, row)| row.num_elements() > 0) {
                     let to = Strided { start: i * size, strides: Strided::dense(dims).strides };
                     copy_strided(row.dims(), I::items(row)?, &Strided::dense(row.dims()), out, &to);

@@ -118,7 +118,7 @@ pub(super) fn row(tensor: &Tensor, index: usize) -> Result<Tensor> {
     fn of<I: Item>(tensor: &Tensor, shape: Shape, index: usize) -> Result<Tensor> {
         let size = shape.num_elements();
         let items = &I::items(tensor)?[index * size..][..size];
-        I::build(tensor.dtype(), shape, |out| {
+        I::build(tensor.dtype(), shape, &mut |out| {
             out.clone_from_slice(items);
             Ok(())
         })

@@ -1,12 +1,13 @@
 //! `AddN`: the sum of several tensors of one shape.
 
+use super::pairs::map_pairs;
 use crate::data_flow::TensorList;
 use framework::gradient::{GradValue, by_rows};
 use framework::kernel::FnKernel;
 use framework::shapes::merged;
 use framework::typed::{NumberKernel, stepwise_numbers_by};
-use framework::{BuiltKernel, Grad, KernelContext, Number, Op, Output, Pool, Scope};
-use linalg::elementwise::{add_n as sum_slices, zip_in_place};
+use framework::{BuiltKernel, Grad, KernelContext, Number, Op, Output, Scope};
+use linalg::elementwise::{add_assign, add_n as sum_slices};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use tensor::{Complex, DType, Result, Tensor, Variant, bf16, f16, invalid};
@@ -64,7 +65,7 @@ fn add_lists(ctx: &mut KernelContext<'_>) -> Result<()> {
 fn add_pair(a: Tensor, b: Tensor) -> Result<Tensor> {
     fn add<T: Number>(a: Tensor, b: &Tensor) -> Result<Tensor> {
         let mut sum = a.into_owned::<T>()?;
-        zip_in_place(&Pool::inline(), &mut sum, b.as_slice::<T>()?, T::add);
+        add_assign(&mut sum, b.as_slice::<T>()?);
         Ok(sum.into())
     }
     if a.dtype() != b.dtype() || a.shape() != b.shape() {
@@ -89,27 +90,29 @@ fn add_pair(a: Tensor, b: Tensor) -> Result<Tensor> {
     }
 }
 
+fn check_shapes(ctx: &KernelContext<'_>) -> Result<()> {
+    for i in 1..ctx.num_inputs() {
+        let (first, other) = (ctx.input(0).shape(), ctx.input(i).shape());
+        if first != other {
+            return Err(invalid!(
+                "Inputs to operation must have the same size and shape: input 0 has shape {first}, input {i} {other}"
+            ));
+        }
+    }
+    Ok(())
+}
+
 struct AddN;
 impl NumberKernel for AddN {
     fn compute<T: Number>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
         let count = ctx.num_inputs();
-        for i in 1..count {
-            let (first, other) = (ctx.input(0).shape(), ctx.input(i).shape());
-            if first != other {
-                return Err(invalid!(
-                    "Inputs to operation must have the same size and shape: input 0 has shape {first}, input {i} {other}"
-                ));
-            }
-        }
+        check_shapes(ctx)?;
         if count == 1 {
             let only = ctx.take(0);
             return ctx.set_output(0, only);
         }
         if count == 2 {
-            let mut sum = ctx.take_input::<T>(0)?;
-            let other = ctx.take(1);
-            zip_in_place(ctx.pool(), &mut sum, other.as_slice::<T>()?, T::add);
-            return ctx.set_output(0, sum);
+            return map_pairs(ctx, T::add);
         }
         let mut sum = ctx.allocate::<T>(ctx.input(0).shape().clone())?;
         let sources: SmallVec<[&[T]; 8]> = (0..count).map(|i| ctx.input(i).as_slice::<T>()).collect::<Result<_>>()?;

@@ -31,17 +31,21 @@ fn function<T: Element>(ctx: &mut KernelContext<'_>, each: &dyn Each<T>) -> Resu
 
 /// Output 0 is `f` of inputs 0 and 1, element by element.
 pub(crate) fn map_pairs<T: Element>(ctx: &mut KernelContext<'_>, f: impl Fn(T, T) -> T + Sync) -> Result<()> {
-    let (a, b) = (ctx.take(0), ctx.take(1));
-    let y = arithmetic(ctx.pool(), a, b, &f)?;
-    ctx.set_output(0, y)
+    let b = ctx.take(1);
+    paired(ctx, b, &f)
 }
 
 /// Output 0 is `f` of inputs 0 and 1, as many elements in each, in the order they are in memory; it has the shape of
 /// input 0, as TensorFlow's gradients of functions do.
 pub(crate) fn map_in_order<T: Element>(ctx: &mut KernelContext<'_>, f: impl Fn(T, T) -> T + Sync) -> Result<()> {
-    let (a, b) = (ctx.take(0), ctx.take(1));
-    let b = in_order(&a, b)?;
-    let y = arithmetic(ctx.pool(), a, b, &f)?;
+    let b = ctx.take(1);
+    let b = in_order(ctx.input(0), b)?;
+    paired(ctx, b, &f)
+}
+
+fn paired<T: Element>(ctx: &mut KernelContext<'_>, b: Tensor, pairs: &dyn Pairs<T>) -> Result<()> {
+    let a = ctx.take(0);
+    let y = arithmetic(ctx.pool(), a, b, pairs)?;
     ctx.set_output(0, y)
 }
 

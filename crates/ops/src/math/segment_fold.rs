@@ -91,7 +91,7 @@ impl Plan {
     }
 
     /// Segments without rows keep `empty`; the others are folded from `start`.
-    fn fold<T: Copy>(&self, data: &[T], out: &mut [T], start: T, empty: T, fold: impl Fn(T, T) -> T) -> Vec<usize> {
+    fn fold<T: Copy>(&self, data: &[T], out: &mut [T], start: T, empty: T, fold: fn(T, T) -> T) -> Vec<usize> {
         let mut counts = vec![0; self.shape.dims()[0]];
         out.fill(start);
         if self.row > 0 {

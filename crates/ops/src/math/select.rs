@@ -102,7 +102,7 @@ impl MoveKernel for SelectV2 {
         }
         let (then, otherwise) = (I::items(&t)?, I::items(&e)?);
         let mut walk = Walk::new(&shape, [condition.shape(), t.shape(), e.shape()]);
-        let y = I::build(t.dtype(), shape, |out| {
+        let y = I::build(t.dtype(), shape, &mut |out| {
             for to in out {
                 let [at, at_t, at_e] = walk.at;
                 *to = if flags[at] { then[at_t].clone() } else { otherwise[at_e].clone() };
@@ -118,7 +118,7 @@ impl MoveKernel for SelectV2 {
 fn choose<I: Item>(pool: &Pool, flags: &[bool], row: usize, t: &Tensor, e: &Tensor) -> Result<Tensor> {
     const GRAIN: usize = 1 << 15;
     let (then, otherwise) = (I::items(t)?, I::items(e)?);
-    I::build(t.dtype(), t.shape().clone(), |out| {
+    I::build(t.dtype(), t.shape().clone(), &mut |out| {
         if row == 1 {
             pool.for_each_mut(out, GRAIN, &|start, part| {
                 let range = start..start + part.len();

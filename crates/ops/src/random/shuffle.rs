@@ -51,8 +51,8 @@ impl MoveKernel for RandomShuffle {
 
         let items = I::items(&value)?;
         let row = items.len() / rows;
-        let shuffled = I::build(value.dtype(), value.shape().clone(), |out| {
-            for (to, from) in out.chunks_exact_mut(row).zip(order) {
+        let shuffled = I::build(value.dtype(), value.shape().clone(), &mut |out| {
+            for (to, from) in out.chunks_exact_mut(row).zip(&order) {
                 to.clone_from_slice(&items[from * row..][..row]);
             }
             Ok(())

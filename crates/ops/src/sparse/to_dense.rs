@@ -88,7 +88,7 @@ impl MoveKernel for SparseToDense {
         let (items, default_item) = (I::items(values)?, &I::items(default)?[0]);
         let dense = build::<I>(values.dtype(), shape, |out| {
             ctx.pool().for_each_mut(out, 1 << 16, &|_, part| part.fill(default_item.clone()));
-            for (i, place) in places.into_iter().enumerate() {
+            for (i, &place) in places.iter().enumerate() {
                 out[place] = items[if values.shape().is_scalar() { 0 } else { i }].clone();
             }
             Ok(())

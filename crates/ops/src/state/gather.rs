@@ -1,9 +1,10 @@
 //! `ResourceGather`: rows of a resource variable, without reading all of it.
 
 use super::{existing_variable, index_error, variable_shape};
-use framework::typed::{MoveKernel, moves};
+use framework::typed::{MoveKernel, moves_of};
 use framework::{Grad, GradValue, IndexedSlices, InferenceContext, Int, Item, KernelContext, Op, Output, Scope};
 use linalg::parallel::Pool;
+use std::sync::Arc;
 use tensor::{DType, PartialShape, Result, Shape, Tensor, invalid};
 
 pub fn ops() -> Vec<Op> {
@@ -19,7 +20,10 @@ pub fn ops() -> Vec<Op> {
             .stateful()
             .shape(shape)
             .gradient(grad)
-            .kernel(moves(|b| Ok(ResourceGather { dtype: b.dtype("dtype")?, batch_dims: b.attr("batch_dims")? }))),
+            .kernel(Arc::new(|b| {
+                let dtype = b.dtype("dtype")?;
+                moves_of(dtype, ResourceGather { dtype, batch_dims: b.attr("batch_dims")? })
+            })),
     ]
 }
 
@@ -142,7 +146,7 @@ impl ResourceGather {
         let dims = index_dims.iter().chain(&table_dims[batch + 1..]).map(|&d| d as i64);
         let shape = Shape::checked(dims)?;
 
-        I::build(self.dtype, shape, |out| {
+        I::build(self.dtype, shape, &mut |out| {
             let (table, numbers) = (I::items(params)?, indices.as_slice::<N>()?);
             linalg::gather::check(numbers, limit).map_err(|at| index_error(indices, at, limit))?;
             if out.is_empty() {

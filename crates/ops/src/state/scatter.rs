@@ -2,10 +2,12 @@
 
 use super::variable::same_reference;
 use super::{existing_variable, index_error, variable_shape};
-use framework::typed::{MoveKernel, NumberKernel, RealKernel, moves, numbers, reals};
+use framework::op::KernelFn;
+use framework::typed::{MoveKernel, NumberKernel, RealKernel, moves_of, numbers, reals};
 use framework::{InferenceContext, Int, Item, KernelContext, NodeId, Number, Op, Output, Real, Scope, Value};
 use linalg::elementwise::zip_update_slice;
 use linalg::parallel::Pool;
+use std::sync::Arc;
 use tensor::{DType, PartialShape, Result, Tensor, invalid};
 
 /// The types that can be compared in place.
@@ -36,7 +38,7 @@ pub fn ops() -> Vec<Op> {
     vec![
         reference("ScatterAdd", "T: numbertype", false).not_differentiable().kernel(numbers(|_| Ok(Fold::Add))),
         reference("ScatterSub", "T: numbertype", false).not_differentiable().kernel(numbers(|_| Ok(Fold::Sub))),
-        reference("ScatterUpdate", "T: type", true).kernel(moves(|_| Ok(Put))),
+        reference("ScatterUpdate", "T: type", true).kernel(put()),
         reference("ScatterMul", "T: numbertype", false).not_differentiable().kernel(numbers(|_| Ok(Fold::Mul))),
         reference("ScatterDiv", "T: numbertype", false).not_differentiable().kernel(numbers(|_| Ok(Fold::Div))),
         reference("ScatterMin", EXTREMES, false).kernel(reals(|_| Ok(Extreme::Min))),
@@ -47,7 +49,7 @@ pub fn ops() -> Vec<Op> {
         resource("ResourceScatterMax", "dtype: numbertype").kernel(reals(|_| Ok(Extreme::Max))),
         resource("ResourceScatterAdd", "dtype: numbertype").kernel(numbers(|_| Ok(Fold::Add))),
         resource("ResourceScatterSub", "dtype: numbertype").kernel(numbers(|_| Ok(Fold::Sub))),
-        resource("ResourceScatterUpdate", "dtype: type").kernel(moves(|_| Ok(Put))),
+        resource("ResourceScatterUpdate", "dtype: type").kernel(put()),
     ]
 }
 
@@ -130,6 +132,11 @@ impl RealKernel for Extreme {
 /// Rows put in place of others.
 struct Put;
 
+/// The variable is of the type of the updates, which stand at 2.
+fn put() -> KernelFn {
+    Arc::new(|b| moves_of(b.node.input_types()?[2].0, Put))
+}
+
 impl MoveKernel for Put {
     fn compute<I: Item>(&self, ctx: &mut KernelContext<'_>) -> Result<()> {
         update(ctx, &mut |pool, params, indices, updates| {
@@ -138,7 +145,7 @@ impl MoveKernel for Put {
             if matches!(params.dtype(), DType::Resource | DType::Variant) {
                 let mut table = I::items(params)?.to_vec();
                 scatter(pool, &mut table, size, indices, I::items(updates)?, &put)?;
-                *params = I::build(params.dtype(), params.shape().clone(), |new| {
+                *params = I::build(params.dtype(), params.shape().clone(), &mut |new| {
                     new.clone_from_slice(&table);
                     Ok(())
                 })?;

@@ -3,7 +3,7 @@
 use super::existing_variable;
 use super::variable::same_reference;
 use crate::array::scatter_places;
-use framework::typed::{Item, MoveKernel, NumberKernel, RealKernel, moves_by, numbers_by, reals_by};
+use framework::typed::{Item, MoveKernel, NumberKernel, RealKernel, moves_of, numbers_by, reals_by};
 use framework::{BuiltKernel, KernelBuild, KernelContext, Number, Op, Real, Value, shapes};
 use std::sync::Arc;
 use tensor::{DType, Result, Tensor, invalid};
@@ -72,8 +72,8 @@ enum Fold {
 fn kernel(fold: Fold) -> framework::op::KernelFn {
     Arc::new(move |b: &KernelBuild<'_>| -> Result<BuiltKernel> {
         match fold {
-            Fold::Put => moves_by(b, "T", Scatter(fold)),
-            Fold::Add if b.dtype("T")? == DType::Bool => moves_by(b, "T", Scatter(fold)),
+            Fold::Put => moves_of(b.dtype("T")?, Scatter(fold)),
+            Fold::Add if b.dtype("T")? == DType::Bool => moves_of(b.dtype("T")?, Scatter(fold)),
             Fold::Add | Fold::Sub => numbers_by(b, "T", Scatter(fold)),
             Fold::Min | Fold::Max => reals_by(b, "T", Scatter(fold)),
         }
