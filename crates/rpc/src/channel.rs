@@ -9,9 +9,11 @@ use crate::drive::{self, Drive};
 use crate::grpc::message::{Broken, Incoming};
 use crate::grpc::{CONTENT_TYPE, OUR_KIND, status, timeout};
 use crate::joined::{Hold, Joined};
+#[cfg(target_os = "linux")]
+use crate::near;
 use crate::pieces::Pieces;
 use crate::runtime;
-use crate::socket::Socket;
+use crate::socket::{Socket, Stream};
 use bytes::Bytes;
 use distributed::{TaskName, brief};
 use h2::client::SendRequest;
@@ -548,10 +550,11 @@ async fn connect(address: &str, mover: Mover) -> Result<(Connection, Way)> {
 }
 
 /// Begins to speak on a socket. The receiver hears when the peer has answered.
-async fn greet(stream: TcpStream, mover: Mover) -> Result<(Connection, Way, oneshot::Receiver<()>)> {
+async fn greet(stream: Stream, mover: Mover) -> Result<(Connection, Way, oneshot::Receiver<()>)> {
     #[cfg(target_os = "linux")]
     if mover == Mover::Caller {
-        let (socket, first_frame, line) = Socket::driven(stream)?;
+        let line = stream.into_line()?;
+        let (socket, first_frame) = Socket::client(Stream::Line(line.clone()))?;
         let (sender, connection) = shake_hands(socket).await?;
         let keeper = drive::Keeper::new(connection, line)?;
         let way = Way { sender, drive: Some(keeper.drive().clone()) };
@@ -592,11 +595,15 @@ fn handshake_failed(e: &h2::Error) -> Error {
     }
 }
 
-async fn open_socket(address: &str) -> Result<TcpStream> {
+async fn open_socket(address: &str) -> Result<Stream> {
     let mut last = None;
     for resolved in resolve(address).await? {
+        #[cfg(target_os = "linux")]
+        if let Some(stream) = near::connect(resolved) {
+            return Ok(Stream::Near(stream));
+        }
         match tokio::time::timeout(STEP_TIME, TcpStream::connect(resolved)).await {
-            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Ok(stream)) => return Ok(Stream::Tcp(stream)),
             Ok(Err(e)) if e.kind() == io::ErrorKind::ConnectionRefused => {
                 last = Some(unavailable!("connection refused: nothing listens there"));
             }

@@ -20,6 +20,8 @@ mod joined;
 mod lend;
 pub mod lost;
 pub mod master_service;
+#[cfg(target_os = "linux")]
+mod near;
 pub mod network;
 pub mod pieces;
 pub mod remote_master;
@@ -28,7 +30,7 @@ pub mod request_ids;
 pub mod runtime;
 pub mod server;
 pub mod small;
-pub mod socket;
+mod socket;
 pub mod task_service;
 pub mod worker_service;
 

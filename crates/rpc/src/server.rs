@@ -10,8 +10,10 @@ use crate::channel::{CONNECTION_WINDOW, FRAME_MAX, HEADERS_MAX, STREAM_WINDOW};
 use crate::grpc::message::{Broken, Incoming};
 use crate::grpc::{CONTENT_TYPE, OUR_KIND, status, timeout};
 use crate::joined::{Hold, Joined};
+#[cfg(target_os = "linux")]
+use crate::near;
 use crate::pieces::{MESSAGE_MAX, PREFIX, Pieces};
-use crate::socket::Socket;
+use crate::socket::{Socket, Stream};
 use crate::{freed, holder, runtime};
 use bytes::Bytes;
 use distributed::brief;
@@ -31,7 +33,9 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tensor::{Code, Error, Result, deadline_exceeded, internal, invalid, unavailable};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
+#[cfg(target_os = "linux")]
+use tokio::net::UnixListener;
 use tokio::sync::watch;
 
 /// How long a new connection may take to say that it is HTTP/2.
@@ -148,7 +152,11 @@ impl Listener {
     pub fn serve_within(self, services: Vec<Arc<dyn Service>>, unfinished_bytes_max: usize) -> Result<Server> {
         let listener = {
             let _context = runtime::network().enter();
-            TcpListener::from_std(self.socket)?
+            Listeners {
+                far: TcpListener::from_std(self.socket)?,
+                #[cfg(target_os = "linux")]
+                near: near::listen(self.address),
+            }
         };
         let services: Services = Arc::new(services.into_iter().map(|service| (service.name(), service)).collect());
         let listener = Arc::new(Mutex::new(Some(listener)));
@@ -190,7 +198,27 @@ fn bind_failed(wanted: &str, address: SocketAddr, e: &std::io::Error) -> Error {
 }
 
 type Services = Arc<HashMap<&'static str, Arc<dyn Service>>>;
-type SharedListener = Arc<Mutex<Option<TcpListener>>>;
+type SharedListener = Arc<Mutex<Option<Listeners>>>;
+
+/// Where connections come from.
+struct Listeners {
+    far: TcpListener,
+    #[cfg(target_os = "linux")]
+    near: Option<UnixListener>,
+}
+
+impl Listeners {
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<std::io::Result<Stream>> {
+        #[cfg(target_os = "linux")]
+        while let Some(Poll::Ready(accepted)) = self.near.as_ref().map(|near| near.poll_accept(cx)) {
+            match accepted {
+                Ok((stream, _)) if !near::is_of_this_user(&stream) => {}
+                accepted => return Poll::Ready(accepted.map(|(stream, _)| Stream::Near(stream))),
+            }
+        }
+        self.far.poll_accept(cx).map_ok(|(stream, _)| Stream::Tcp(stream))
+    }
+}
 
 /// How far a server is from its end.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -253,7 +281,7 @@ async fn accept(listener: SharedListener, services: Services, memory: Arc<Budget
 async fn next_connection(
     listener: &SharedListener,
     phase: &mut watch::Receiver<Phase>,
-) -> Option<std::io::Result<TcpStream>> {
+) -> Option<std::io::Result<Stream>> {
     let mut changed = pin!(phase.changed());
     poll_fn(|cx| {
         if changed.as_mut().poll(cx).is_ready() {
@@ -261,13 +289,13 @@ async fn next_connection(
         }
         let listener = listener.lock();
         let Some(listener) = listener.as_ref() else { return Poll::Ready(None) };
-        listener.poll_accept(cx).map(|accepted| Some(accepted.map(|(stream, _)| stream)))
+        listener.poll_accept(cx).map(Some)
     })
     .await
 }
 
 /// One connection, from its first byte to its last.
-async fn converse(stream: TcpStream, services: Services, memory: Arc<Budget>, mut phase: watch::Receiver<Phase>) {
+async fn converse(stream: Stream, services: Services, memory: Arc<Budget>, mut phase: watch::Receiver<Phase>) {
     let Ok(socket) = Socket::server(stream) else { return };
     let hold = Hold::default();
     let handshake = h2::server::Builder::new()

@@ -1,4 +1,4 @@
-//! A TCP connection under HTTP/2: it looks at where frames begin and end.
+//! A connection under HTTP/2: it looks at where frames begin and end.
 //!
 //! That is enough to know three things nobody else can tell: that a peer speaks HTTP/2 at all, when its first frame is
 //! there, and that it stopped in the middle of one.
@@ -14,6 +14,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+#[cfg(target_os = "linux")]
+use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -36,11 +38,14 @@ pub struct Socket {
     patience: Option<Patience>,
 }
 
-/// What moves the bytes.
-enum Stream {
-    /// The network's threads.
-    Network(TcpStream),
-    /// Whoever has the time.
+/// What the bytes go over.
+pub enum Stream {
+    /// A connection between machines.
+    Tcp(TcpStream),
+    /// One within a machine.
+    #[cfg(target_os = "linux")]
+    Near(UnixStream),
+    /// Either, moved by whoever has the time rather than by the network's threads.
     #[cfg(target_os = "linux")]
     Line(Arc<Line>),
 }
@@ -53,35 +58,38 @@ struct Patience {
 
 impl Socket {
     /// The client's end. The receiver hears when the server's first frame has come.
-    pub fn client(stream: TcpStream) -> io::Result<(Socket, oneshot::Receiver<()>)> {
+    pub fn client(stream: Stream) -> io::Result<(Socket, oneshot::Receiver<()>)> {
         configure(&stream)?;
-        Ok(Socket::of_client(Stream::Network(stream)))
-    }
-
-    /// The client's end, moved by those who wait for answers.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn driven(stream: TcpStream) -> io::Result<(Socket, oneshot::Receiver<()>, Arc<Line>)> {
-        configure(&stream)?;
-        let line = Arc::new(Line::new(stream.into_std()?.into())?);
-        let (socket, heard) = Socket::of_client(Stream::Line(line.clone()));
-        Ok((socket, heard, line))
-    }
-
-    fn of_client(stream: Stream) -> (Socket, oneshot::Receiver<()>) {
         let (first_frame, heard) = oneshot::channel();
-        (Socket { stream, frames: Frames::default(), first_frame: Some(first_frame), patience: None }, heard)
+        let socket = Socket { stream, frames: Frames::default(), first_frame: Some(first_frame), patience: None };
+        Ok((socket, heard))
     }
 
     /// The server's end, which does not wait for slow peers.
-    pub fn server(stream: TcpStream) -> io::Result<Socket> {
+    pub fn server(stream: Stream) -> io::Result<Socket> {
         configure(&stream)?;
         let patience = Some(Patience { since: Instant::now(), timer: None });
-        let stream = Stream::Network(stream);
         Ok(Socket { stream, frames: Frames::after(PREFACE_LEN), first_frame: None, patience })
     }
 }
 
-fn configure(stream: &TcpStream) -> io::Result<()> {
+impl Stream {
+    /// The same, moved by whoever has the time.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn into_line(self) -> io::Result<Arc<Line>> {
+        configure(&self)?;
+        match self {
+            Stream::Tcp(stream) => Line::new(stream.into_std()?.into()).map(Arc::new),
+            Stream::Near(stream) => Line::new(stream.into_std()?.into()).map(Arc::new),
+            Stream::Line(line) => Ok(line),
+        }
+    }
+}
+
+/// Of the others the system knows at once when they are gone.
+fn configure(stream: &Stream) -> io::Result<()> {
+    #[cfg_attr(not(target_os = "linux"), expect(irrefutable_let_patterns))]
+    let Stream::Tcp(stream) = stream else { return Ok(()) };
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
     let keepalive = TcpKeepalive::new().with_time(SIGN_OF_LIFE).with_interval(Duration::from_secs(1));
@@ -95,7 +103,9 @@ impl AsyncRead for Socket {
         let this = self.get_mut();
         let before = buf.filled().len();
         let read = match &mut this.stream {
-            Stream::Network(stream) => Pin::new(stream).poll_read(cx, buf),
+            Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            #[cfg(target_os = "linux")]
+            Stream::Near(stream) => Pin::new(stream).poll_read(cx, buf),
             #[cfg(target_os = "linux")]
             Stream::Line(line) => line.read(buf),
         };
@@ -145,7 +155,9 @@ impl AsyncWrite for Socket {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match &mut self.stream {
-            Stream::Network(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Stream::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            #[cfg(target_os = "linux")]
+            Stream::Near(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
             #[cfg(target_os = "linux")]
             Stream::Line(line) => line.write(bufs),
         }
@@ -161,7 +173,9 @@ impl AsyncWrite for Socket {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.stream {
-            Stream::Network(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            #[cfg(target_os = "linux")]
+            Stream::Near(stream) => Pin::new(stream).poll_shutdown(cx),
             #[cfg(target_os = "linux")]
             Stream::Line(line) => Poll::Ready(line.shutdown()),
         }

@@ -8,6 +8,8 @@ mod driving;
 mod ending;
 mod fakes;
 mod lend;
+#[cfg(target_os = "linux")]
+mod near;
 #[cfg(unix)]
 mod signals;
 mod small;
