@@ -27,7 +27,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
-use tensor::{Code, Result, internal};
+use tensor::{Code, Result, internal, invalid};
 use tokio::sync::{Notify, oneshot};
 
 const PATH: &str = "/ferroflow.Tensors/Recv";
@@ -43,6 +43,9 @@ struct RecvRequest {
     /// Names the keys from now on, or, if there are none, those that were named so. 0 is no name.
     #[prost(fixed64, tag = "3")]
     list: u64,
+    /// The places in the list of the keys that are meant; none means all.
+    #[prost(uint32, repeated, tag = "4")]
+    place: Vec<u32>,
 }
 
 /// What is there, by the keys' places in the request. Tensors stand in field 1, in the order of `ready`.
@@ -97,7 +100,7 @@ impl TensorService {
 
     async fn recv(&self, message: Pieces) -> Result<Vec<Bytes>> {
         let request: RecvRequest = message.decode("a Recv request")?;
-        let Some(keys) = self.keys(&request) else {
+        let Some(keys) = self.keys(&request)? else {
             return finish(&RecvResponse { is_forgotten: true, ..Default::default() }, "Recv");
         };
         let found = self.worker.recv_small(request.step_id, keys).await?;
@@ -116,15 +119,16 @@ impl TensorService {
     }
 
     /// The keys asked for, unless they are not remembered.
-    fn keys(&self, request: &RecvRequest) -> Option<Arc<[RendezvousKey]>> {
+    fn keys(&self, request: &RecvRequest) -> Result<Option<Arc<[RendezvousKey]>>> {
         if request.key.is_empty() && request.list != 0 {
-            return self.lists.lock().known.get(&request.list).cloned();
+            let known = self.lists.lock().known.get(&request.list).cloned();
+            return known.map(|keys| at_places(keys, &request.place)).transpose();
         }
         let keys: Arc<[RendezvousKey]> = request.key.iter().map(|key| RendezvousKey::from_text(key)).collect();
         if request.list != 0 {
             self.lists.lock().insert(request.list, keys.clone());
         }
-        Some(keys)
+        Ok(Some(keys))
     }
 
     async fn forget(&self, message: Pieces) -> Result<Vec<Bytes>> {
@@ -140,6 +144,15 @@ impl TensorService {
         self.worker.lose_session(request.session_handle).await?;
         finish(&LoseSessionResponse {}, "LoseSession")
     }
+}
+
+/// The keys at these places, if there are any; all of them otherwise.
+fn at_places(keys: Arc<[RendezvousKey]>, places: &[u32]) -> Result<Arc<[RendezvousKey]>> {
+    if places.is_empty() {
+        return Ok(keys);
+    }
+    let missing = |place| invalid!("key {place} is asked for, of a list of {}", keys.len());
+    places.iter().map(|&place| keys.get(place as usize).cloned().ok_or_else(|| missing(place))).collect()
 }
 
 impl Service for TensorService {
@@ -186,7 +199,8 @@ pub enum Answer {
 #[derive(Default)]
 struct Batch {
     keys: Vec<RendezvousKey>,
-    waiters: Vec<oneshot::Sender<Result<Answer>>>,
+    /// Who waits for each of the keys, until there is an answer.
+    waiters: Vec<Option<oneshot::Sender<Result<Answer>>>>,
     interest: Arc<Interest>,
 }
 
@@ -238,7 +252,7 @@ impl SmallValues {
             let mut wanted = self.wanted.lock();
             let batch = wanted.entry(step).or_default();
             batch.keys.push(key);
-            batch.waiters.push(waiter);
+            batch.waiters.push(Some(waiter));
             (batch.keys.len() == 1, Interested::new(&batch.interest))
         };
         if is_first {
@@ -268,13 +282,11 @@ impl SmallValues {
         let interest = batch.interest.clone();
         let mut gone = pin!(interest.gone.notified());
         let mut asking = pin!(async {
-            while !batch.keys.is_empty() {
-                match self.call(step, &batch.keys).await {
-                    Ok(found) => self.hand_out(&mut batch, found),
-                    // Not of our kind any more.
-                    Err(e) if e.code == Code::Unimplemented => return batch.answer_all(|| Ok(Answer::Large)),
-                    Err(e) => return batch.answer_all(|| Err(e.clone())),
-                }
+            match self.ask_for_all(step, &mut batch).await {
+                Ok(()) => {}
+                // Not of our kind any more.
+                Err(e) if e.code == Code::Unimplemented => batch.answer_all(|| Ok(Answer::Large)),
+                Err(e) => batch.answer_all(|| Err(e.clone())),
             }
         });
         poll_fn(|cx| {
@@ -287,31 +299,42 @@ impl SmallValues {
         .await;
     }
 
-    async fn call(&self, step: i64, keys: &[RendezvousKey]) -> Result<Vec<(u32, Answer)>> {
-        let (list, is_told) = self.told.lock().name(keys);
-        if is_told {
-            match self.exchange(step, &[], list, keys.len()).await? {
-                Some(found) => return Ok(found),
-                None => self.told.lock().forget(),
+    /// Asks until there is an answer for everyone.
+    async fn ask_for_all(&self, step: i64, batch: &mut Batch) -> Result<()> {
+        let (list, mut is_told) = self.told.lock().name(&batch.keys);
+        let mut left: Vec<u32> = (0..).take(batch.keys.len()).collect();
+        while !left.is_empty() {
+            let is_whole = left.len() == batch.keys.len();
+            let text = |place: &u32| batch.keys[*place as usize].as_str().to_string();
+            let request = match is_told {
+                true => RecvRequest { list, place: if is_whole { vec![] } else { left.clone() }, ..Default::default() },
+                false => RecvRequest {
+                    key: left.iter().map(text).collect(),
+                    list: if is_whole { list } else { 0 },
+                    ..Default::default()
+                },
+            };
+            match self.call(RecvRequest { step_id: step, ..request }, left.len()).await? {
+                Some(found) => {
+                    self.hand_out(batch, &mut left, found);
+                    if is_whole && list != 0 && !is_told {
+                        self.told.lock().note(list);
+                        is_told = true;
+                    }
+                }
+                None if is_told => {
+                    self.told.lock().forget();
+                    is_told = false;
+                }
+                None => return Err(internal!("a task does not know the keys that it was told")),
             }
         }
-        let found = self.exchange(step, keys, list, keys.len()).await?;
-        if list != 0 {
-            self.told.lock().note(list);
-        }
-        found.ok_or_else(|| internal!("a task does not know the keys that it was told"))
+        Ok(())
     }
 
     /// One call; nothing if the keys are not remembered.
-    async fn exchange(
-        &self,
-        step: i64,
-        keys: &[RendezvousKey],
-        list: u64,
-        count: usize,
-    ) -> Result<Option<Vec<(u32, Answer)>>> {
-        let key = keys.iter().map(|key| key.as_str().to_string()).collect();
-        let body = Writer::default().message(&RecvRequest { step_id: step, key, list }).finish(PATH)?;
+    async fn call(&self, request: RecvRequest, count: usize) -> Result<Option<Vec<(u32, Answer)>>> {
+        let body = Writer::default().message(&request).finish(PATH)?;
         let call = Outgoing { path: PATH, body, limit: None, lane: Lane::Control, tries: 1 };
         let answer = self.channel.unary(call).await?;
         let (head, tensors) = fields::split::<RecvResponse>(answer, TENSOR, "the answer to Recv")?;
@@ -333,33 +356,24 @@ impl SmallValues {
         Ok(Some(found))
     }
 
-    /// Gives each waiter its value, and keeps the others.
-    fn hand_out(&self, batch: &mut Batch, found: Vec<(u32, Answer)>) {
-        let mut answers: Vec<Option<Answer>> = batch.keys.iter().map(|_| None).collect();
+    /// Gives each waiter its value; the others are left. The places of what was found are those among the left ones.
+    fn hand_out(&self, batch: &mut Batch, left: &mut Vec<u32>, found: Vec<(u32, Answer)>) {
         for (place, answer) in found {
-            answers[place as usize] = Some(answer);
-        }
-        let (keys, waiters) = (std::mem::take(&mut batch.keys), std::mem::take(&mut batch.waiters));
-        for ((key, waiter), answer) in keys.into_iter().zip(waiters).zip(answers) {
-            match answer {
-                None => {
-                    batch.keys.push(key);
-                    batch.waiters.push(waiter);
-                }
-                Some(answer) => {
-                    if matches!(answer, Answer::Large) {
-                        self.large.insert(&key);
-                    }
-                    let _ = waiter.send(Ok(answer)); // or nobody waits for it any more
-                }
+            let place = left[place as usize] as usize;
+            if matches!(answer, Answer::Large) {
+                self.large.insert(&batch.keys[place]);
+            }
+            if let Some(waiter) = batch.waiters[place].take() {
+                let _ = waiter.send(Ok(answer)); // or nobody waits for it any more
             }
         }
+        left.retain(|&place| batch.waiters[place as usize].is_some());
     }
 }
 
 impl Batch {
     fn answer_all(&mut self, answer: impl Fn() -> Result<Answer>) {
-        self.waiters.drain(..).for_each(|waiter| drop(waiter.send(answer())));
+        self.waiters.drain(..).flatten().for_each(|waiter| drop(waiter.send(answer())));
     }
 }
 
@@ -455,6 +469,14 @@ mod tests {
         assert_eq!(told.name(&keys("ba")), (0, false), "the order matters: answers go by places");
         told.forget();
         assert_eq!(told.name(&keys("ab")), (name, false));
+    }
+
+    #[test]
+    fn a_place_that_a_list_does_not_have_is_refused() {
+        let all: Arc<[RendezvousKey]> = keys("abc").into();
+        assert_eq!(*at_places(all.clone(), &[]).unwrap(), *all);
+        assert_eq!(*at_places(all.clone(), &[2, 0]).unwrap(), keys("ca"));
+        assert_eq!(at_places(all, &[3]).unwrap_err().code, Code::InvalidArgument);
     }
 
     #[test]

@@ -109,10 +109,13 @@ fn keys_asked_for_in_every_step_are_told_once_and_again_when_they_were_forgotten
             until("it answers", || wait(worker.get_status(Default::default())).is_ok());
         }
         let rendezvous = served.fake.steps.start(step, &"session".into());
-        for name in ["a", "b"] {
-            rendezvous.send(&key(name), Delivery::Tensor(Tensor::scalar(step as i32))).unwrap();
-        }
-        let found = wait(join_all(["a", "b"].map(|name| worker.recv_tensor(step, key(name)))));
-        assert_eq!(found.into_iter().map(number).collect::<Vec<_>>(), [step as i32; 2]);
+        let send = |name| rendezvous.send(&key(name), Delivery::Tensor(Tensor::scalar(step as i32))).unwrap();
+        // The last one comes when the others are there: it is asked for once more, by its place.
+        ["a", "b"].into_iter().for_each(send);
+        let mut all = pin!(join_all(["a", "b", "c"].map(|name| worker.recv_tensor(step, key(name)))));
+        assert!(all.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        until("the others are taken", || rendezvous.awaited() == [key("c")]);
+        send("c");
+        assert_eq!(wait(all).into_iter().map(number).collect::<Vec<_>>(), [step as i32; 3]);
     }
 }
