@@ -185,6 +185,8 @@ trait Folds<In, Acc, Out>: Sync {
     fn start(&self) -> Acc;
     /// The elements of a run, folded.
     fn run(&self, run: &[In]) -> Acc;
+    /// The results of runs that lie side by side, `len` elements each.
+    fn runs(&self, src: &[In], len: usize, out: &mut [Out]);
     /// Folds `rows` rows, `stride` apart, into the accumulators.
     fn rows(&self, accs: &mut [Acc], src: &[In], stride: usize, rows: usize);
     /// Folds two parts into one.
@@ -203,6 +205,12 @@ impl<R: Reducer> Folds<R::In, R::Acc, R::Out> for Loops<R> {
     }
     fn run(&self, run: &[R::In]) -> R::Acc {
         fold_run::<R>(run)
+    }
+    fn runs(&self, src: &[R::In], len: usize, out: &mut [R::Out]) {
+        for (run, out) in src.chunks_exact(len).zip(out) {
+            let blocks = run.chunks(BLOCK).map(fold_run::<R>);
+            *out = R::finish(blocks.fold(R::START, R::merge), len);
+        }
     }
     fn rows(&self, accs: &mut [R::Acc], src: &[R::In], stride: usize, rows: usize) {
         fold_rows::<R>(accs, src, stride, rows);
@@ -257,6 +265,9 @@ fn walk_runs<In: Copy + Sync, Acc: Copy + Send + Sync, Out: Copy + Send>(
         return folds.finish(&[all], dst, count);
     }
     pool.for_each_mut(dst, (BLOCK / count.max(1)).max(1), &|first, part| {
+        if plan.folded.is_empty() {
+            return folds.runs(&src[first * inner..], inner, part);
+        }
         for (i, out) in part.iter_mut().enumerate() {
             let base = offset(&plan.kept, first + i);
             let mut acc = folds.start();
