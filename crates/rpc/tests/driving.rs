@@ -56,6 +56,18 @@ fn what_one_thread_does_after_another_is_answered() {
 }
 
 #[test]
+fn a_thread_that_drives_may_block_once_more_on_the_same_connection() {
+    let served = Served::start();
+    let master = served.master();
+    drive(async {
+        for i in 0..10 {
+            master.run_step(step(&[], &[], &[])).await.unwrap();
+            echo(&master, Tensor::scalar(i));
+        }
+    });
+}
+
+#[test]
 fn who_gives_up_while_driving_tells_the_server() {
     let served = Served::start();
     let master = served.master();
