@@ -11,7 +11,7 @@ use crate::grpc::message::{Broken, Incoming};
 use crate::grpc::{CONTENT_TYPE, OUR_KIND, status, timeout};
 use crate::joined::{Hold, Joined};
 #[cfg(target_os = "linux")]
-use crate::near;
+use crate::near::{self, Near};
 use crate::pieces::{MESSAGE_MAX, PREFIX, Pieces};
 use crate::socket::{Socket, Stream};
 use crate::{freed, holder, runtime};
@@ -211,9 +211,8 @@ impl Listeners {
     fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<std::io::Result<Stream>> {
         #[cfg(target_os = "linux")]
         while let Some(Poll::Ready(accepted)) = self.near.as_ref().map(|near| near.poll_accept(cx)) {
-            match accepted {
-                Ok((stream, _)) if !near::is_of_this_user(&stream) => {}
-                accepted => return Poll::Ready(accepted.map(|(stream, _)| Stream::Near(stream))),
+            if let Some(near) = accepted.and_then(|(stream, _)| Near::new(stream)).transpose() {
+                return Poll::Ready(near.map(Stream::Near));
             }
         }
         self.far.poll_accept(cx).map_ok(|(stream, _)| Stream::Tcp(stream))

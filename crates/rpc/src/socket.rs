@@ -5,6 +5,8 @@
 
 #[cfg(target_os = "linux")]
 use crate::drive::Line;
+#[cfg(target_os = "linux")]
+use crate::near::Near;
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -14,8 +16,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-#[cfg(target_os = "linux")]
-use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -44,7 +44,7 @@ pub enum Stream {
     Tcp(TcpStream),
     /// One within a machine.
     #[cfg(target_os = "linux")]
-    Near(UnixStream),
+    Near(Near),
     /// Either, moved by whoever has the time rather than by the network's threads.
     #[cfg(target_os = "linux")]
     Line(Arc<Line>),
@@ -80,7 +80,7 @@ impl Stream {
         configure(&self)?;
         match self {
             Stream::Tcp(stream) => Line::new(stream.into_std()?.into()).map(Arc::new),
-            Stream::Near(stream) => Line::new(stream.into_std()?.into()).map(Arc::new),
+            Stream::Near(stream) => Line::new(stream.into_socket()).map(Arc::new),
             Stream::Line(line) => Ok(line),
         }
     }
@@ -105,7 +105,7 @@ impl AsyncRead for Socket {
         let read = match &mut this.stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
             #[cfg(target_os = "linux")]
-            Stream::Near(stream) => Pin::new(stream).poll_read(cx, buf),
+            Stream::Near(stream) => stream.poll_read(cx, buf),
             #[cfg(target_os = "linux")]
             Stream::Line(line) => line.read(buf),
         };
@@ -157,7 +157,7 @@ impl AsyncWrite for Socket {
         match &mut self.stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
             #[cfg(target_os = "linux")]
-            Stream::Near(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Stream::Near(stream) => stream.poll_write(cx, bufs),
             #[cfg(target_os = "linux")]
             Stream::Line(line) => line.write(bufs),
         }
@@ -175,7 +175,7 @@ impl AsyncWrite for Socket {
         match &mut self.stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
             #[cfg(target_os = "linux")]
-            Stream::Near(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Near(stream) => Poll::Ready(stream.shutdown()),
             #[cfg(target_os = "linux")]
             Stream::Line(line) => Poll::Ready(line.shutdown()),
         }

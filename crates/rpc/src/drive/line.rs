@@ -171,7 +171,7 @@ impl Line {
 }
 
 /// Reads into memory that was never written.
-fn receive(socket: &Socket, buf: &mut ReadBuf<'_>) -> io::Result<usize> {
+pub(crate) fn receive(socket: &Socket, buf: &mut ReadBuf<'_>) -> io::Result<usize> {
     // SAFETY: nothing is read from this memory, and only what was received is taken to be written.
     let len = socket.recv(unsafe { buf.unfilled_mut() })?;
     // SAFETY: the call has just written this many bytes.
@@ -180,7 +180,8 @@ fn receive(socket: &Socket, buf: &mut ReadBuf<'_>) -> io::Result<usize> {
     Ok(len)
 }
 
-fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+/// Calls again after an interruption by a signal.
+pub(crate) fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
