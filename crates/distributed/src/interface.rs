@@ -1,7 +1,7 @@
 //! What a master and a worker can be asked. Each is implemented by the thing itself and by a stub that asks a remote
 //! one; messages that carry tensors are plain structs, so a call within a process copies nothing.
 
-use framework::{Connection, Delivery, Graph, RendezvousKey};
+use framework::{Asked, Connection, Delivery, Graph, Receiver, RendezvousKey};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -133,6 +133,10 @@ pub trait WorkerInterface: Send + Sync {
     fn run_graph(&self, request: RunGraph) -> Call<'_, RunGraphReply>;
     /// Hands over a value that this task sends in a step, waiting until it is there.
     fn recv_tensor(&self, step: i64, key: RendezvousKey) -> Call<'_, Delivery>;
+    /// Takes values that this task sends in a step, together if it can; `None` if it cannot.
+    fn receive_group(&self, _step: i64, _keys: &Arc<[RendezvousKey]>, _receiver: Arc<dyn Receiver>) -> Option<Asked> {
+        None
+    }
     /// Hands over what is there of several small values that this task sends in a step, waiting until one is. Only tasks of
     /// our own kind can be asked.
     fn recv_small(&self, _step: i64, _keys: Arc<[RendezvousKey]>) -> Call<'_, Found> {

@@ -5,6 +5,7 @@ use crate::call::{Function, Functions};
 use crate::device::Device;
 use crate::env::Env;
 use crate::graph::{NameAttrList, Node};
+use crate::rendezvous::{Delivery, RendezvousKey};
 use crate::resource::{Resource, Resources, Variable};
 use crate::step::StepContext;
 use linalg::parallel::Pool;
@@ -31,6 +32,15 @@ pub enum Value {
     Ref(Arc<Variable>),
     /// The branch that would have made this value was not taken.
     Dead,
+}
+
+impl From<Delivery> for Value {
+    fn from(delivery: Delivery) -> Value {
+        match delivery {
+            Delivery::Tensor(tensor) => Value::Tensor(tensor),
+            Delivery::Dead => Value::Dead,
+        }
+    }
 }
 
 impl Value {
@@ -66,6 +76,11 @@ pub trait AsyncKernel: Send + Sync {
 
     /// Does it, waiting. To cancel is to drop the future: it then leaves no trace in whatever it waited for.
     fn compute(&self, ctx: AsyncContext) -> BoxFuture<Result<Outputs>>;
+
+    /// What it takes from the step's rendezvous outside of loops, if that is all it does.
+    fn receives(&self) -> Option<&RendezvousKey> {
+        None
+    }
 }
 
 /// A kernel of either sort.

@@ -35,7 +35,7 @@ pub use linalg::parallel::Pool;
 pub use op::{ControlFlow, Op};
 pub use participant::{Connection, LostWorker, Participant, Participants, Presence};
 pub use registry::Registry;
-pub use rendezvous::{Delivery, Rendezvous, RendezvousKey};
+pub use rendezvous::{Arrived, Asked, Delivery, Receiver, Rendezvous, RendezvousKey};
 pub use resource::{ReferenceVariable, Resource, Resources, Variable};
 pub use scope::Scope;
 pub use shapes::InferenceContext;

@@ -2,6 +2,7 @@
 
 use crate::device::DeviceName;
 use crate::kernel::BoxFuture;
+use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
@@ -20,6 +21,8 @@ struct Key {
     text: Box<str>,
     hash: u64,
     edge_hash: u64,
+    /// Where the edge's name begins, after both devices.
+    edge_start: usize,
     /// The job and the number of the task that sends.
     source: Option<(Range<usize>, u32)>,
 }
@@ -45,7 +48,8 @@ impl RendezvousKey {
         let hashing = HASHING.get_or_init(RandomState::new);
         let edge = text.rsplit_once(';').map_or(text.as_str(), |(edge, _)| edge);
         let (hash, edge_hash) = (hashing.hash_one(&text), hashing.hash_one(edge));
-        RendezvousKey(Arc::new(Key { hash, edge_hash, source: source_task(&text), text: text.into() }))
+        let edge_start = edge.rfind(';').unwrap_or_default();
+        RendezvousKey(Arc::new(Key { hash, edge_hash, edge_start, source: source_task(&text), text: text.into() }))
     }
 
     /// A number that is the same in every iteration of a loop, and in this process another for every edge, as far as one
@@ -57,6 +61,11 @@ impl RendezvousKey {
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0.text
+    }
+
+    /// From where to where: all that precedes the edge's name.
+    pub fn route(&self) -> &str {
+        &self.0.text[..self.0.edge_start]
     }
 
     /// Job and number of the task that sends: what decides whether a value is here or must be fetched.
@@ -158,6 +167,31 @@ pub enum Delivery {
     Dead,
 }
 
+/// Who takes values that were asked for as a group, each by its place in the group.
+pub trait Receiver: Send + Sync {
+    /// Some have come, or are to be received one by one after all.
+    fn receive(self: Arc<Self>, arrived: Vec<(u32, Arrived)>);
+    /// None of the others will come.
+    fn fail(self: Arc<Self>, why: Error);
+}
+
+/// What came of asking for a value as part of a group.
+#[derive(Clone, Debug)]
+pub enum Arrived {
+    /// The value.
+    Value(Delivery),
+    /// It does not travel with others, and is to be received by itself.
+    Alone,
+}
+
+/// A group that was asked for.
+pub struct Asked {
+    /// The places of values that were left out, and are to be received one by one.
+    pub alone: Vec<u32>,
+    /// To be dropped when nobody wants the others any more.
+    pub interest: Box<dyn Any + Send + Sync>,
+}
+
 /// The meeting place of one step.
 pub trait Rendezvous: Send + Sync {
     /// Leaves a value for whoever asks; never waits.
@@ -166,6 +200,12 @@ pub trait Rendezvous: Send + Sync {
     fn try_recv(&self, key: &RendezvousKey) -> Option<Result<Delivery>>;
     /// Takes a value, waiting for it. Dropping the future gives up the place in the queue.
     fn recv(&self, key: &RendezvousKey) -> BoxFuture<Result<Delivery>>;
+    /// Takes values of one sender, which travel together if they can; `None` if they cannot. The receiver may hear of them
+    /// before this returns.
+    fn receive_group(&self, keys: &Arc<[RendezvousKey]>, receiver: Arc<dyn Receiver>) -> Result<Option<Asked>> {
+        let _ = (keys, receiver);
+        Ok(None)
+    }
     /// Ends the step: whoever waits or comes later gets this error.
     fn abort(&self, why: Error);
 }
@@ -180,6 +220,7 @@ mod tests {
         let key = RendezvousKey::new(a, 0xfeed, b, "edge_6_d");
         assert_eq!(key.as_str(), format!("{a};000000000000feed;{b};edge_6_d;0:0"));
         assert_eq!(key.source_task(), Some(("ps", 3)));
+        assert_eq!(key.route(), format!("{a};000000000000feed;{b}"));
         let parts = key.parse().unwrap();
         assert_eq!((parts.source.to_string(), parts.incarnation, parts.edge), (a.to_string(), 0xfeed, "edge_6_d"));
         for wrong in

@@ -80,19 +80,16 @@ struct Recv(Edge);
 impl AsyncKernel for Recv {
     fn try_compute(&self, ctx: &mut KernelContext<'_>) -> Option<Result<()>> {
         let delivery = self.0.with_key(ctx.frame(), |key| ctx.step().rendezvous.try_recv(key))?;
-        Some(delivery.and_then(|d| ctx.set_value(0, received(d))))
+        Some(delivery.and_then(|d| ctx.set_value(0, d.into())))
     }
 
     fn compute(&self, ctx: AsyncContext) -> BoxFuture<Result<Outputs>> {
         let delivery = self.0.with_key(ctx.frame, |key| ctx.step.rendezvous.recv(key));
-        Box::pin(async move { Ok(smallvec![received(delivery.await?)]) })
+        Box::pin(async move { Ok(smallvec![delivery.await?.into()]) })
     }
-}
 
-fn received(delivery: Delivery) -> Value {
-    match delivery {
-        Delivery::Tensor(tensor) => Value::Tensor(tensor),
-        Delivery::Dead => Value::Dead,
+    fn receives(&self) -> Option<&RendezvousKey> {
+        Some(&self.0.key)
     }
 }
 

@@ -163,7 +163,8 @@ fn value(message: &mut Pieces, key: u64, what: &str) -> Result<Pieces> {
     Ok(message.split_to(len as usize))
 }
 
-fn varint(message: &mut Pieces, what: &str) -> Result<u64> {
+/// Reads a number of variable length.
+pub(crate) fn varint(message: &mut Pieces, what: &str) -> Result<u64> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {
         if message.is_empty() {

@@ -23,6 +23,7 @@ pub mod master_service;
 #[cfg(target_os = "linux")]
 mod near;
 pub mod network;
+mod packed;
 pub mod pieces;
 pub mod remote_master;
 pub mod remote_worker;

@@ -159,6 +159,9 @@ impl Default for Writer {
 }
 
 impl Writer {
+    /// What is shorter is copied, and need not be shared.
+    pub(crate) const SHARE_MIN: usize = SHARE_MIN;
+
     /// A whole message, or some of its fields.
     pub fn message(mut self, message: &impl Message) -> Writer {
         self.put_message(message);
@@ -199,18 +202,29 @@ impl Writer {
         self.share(tensor.content);
     }
 
-    fn put_key(&mut self, field: u32, len: usize) {
+    /// Begins a field that holds so many bytes.
+    pub(crate) fn put_key(&mut self, field: u32, len: usize) {
         let mut key = [0u8; 20];
         let used = write_key(&mut key, field, len);
         self.put_slice(&key[..used]);
     }
 
-    fn put_slice(&mut self, bytes: &[u8]) {
+    /// Adds a number, in as many bytes as it needs.
+    pub(crate) fn put_varint(&mut self, number: usize) {
+        let before = self.tail.len();
+        // Fails only where there is no room for more.
+        let _ = prost::encode_length_delimiter(number, &mut self.tail);
+        self.len += self.tail.len() - before;
+    }
+
+    /// Adds bytes.
+    pub(crate) fn put_slice(&mut self, bytes: &[u8]) {
         self.len += bytes.len();
         self.tail.put_slice(bytes);
     }
 
-    fn share(&mut self, bytes: Bytes) {
+    /// Adds bytes without copying them, if there are many.
+    pub(crate) fn share(&mut self, bytes: Bytes) {
         if bytes.len() < SHARE_MIN {
             return self.put_slice(&bytes);
         }

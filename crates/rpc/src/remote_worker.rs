@@ -8,13 +8,13 @@ use crate::lend::Loans;
 use crate::lost;
 use crate::pieces::{PREFIX, Pieces, Writer};
 use crate::server::SHORT_MAX;
-use crate::small::{Answer, SmallValues};
+use crate::small::SmallValues;
 use bytes::Bytes;
 use distributed::brief;
 use distributed::interface::{
     Call, GraphHandle, Partial, RegisterGraph, RunGraph, RunGraphReply, SessionHandle, WorkerInterface,
 };
-use framework::{Delivery, Env, RendezvousKey, SystemEnv};
+use framework::{Arrived, Asked, Delivery, Env, Receiver, RendezvousKey, SystemEnv};
 use prost::Message;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl RemoteWorker {
 
     async fn receive(&self, step: i64, key: RendezvousKey) -> Result<Delivery> {
         if self.small.may_have(&key)
-            && let Answer::Value(value) = self.small.receive(step, key.clone()).await?
+            && let Arrived::Value(value) = self.small.receive(step, key.clone()).await?
         {
             return Ok(value);
         }
@@ -244,6 +244,10 @@ impl WorkerInterface for RemoteWorker {
 
     fn run_graph(&self, request: RunGraph) -> Call<'_, RunGraphReply> {
         Box::pin(self.run(request))
+    }
+
+    fn receive_group(&self, step: i64, keys: &Arc<[RendezvousKey]>, receiver: Arc<dyn Receiver>) -> Option<Asked> {
+        self.small.receive_group(step, keys, receiver)
     }
 
     fn recv_tensor(&self, step: i64, key: RendezvousKey) -> Call<'_, Delivery> {

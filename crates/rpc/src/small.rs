@@ -1,8 +1,9 @@
 //! Small values travel together: what a step wants from one peer at one time is asked for in one call.
 //!
-//! Only tasks of our own kind know this call (`/ferroflow.Tensors/Recv`); they say so in the head of every answer. The
+//! Only tasks of our own kind know this call (`/ferroflow.Tensors/Take`); they say so in the head of every answer. The
 //! answer holds what is there, as soon as anything is, so that no value waits for another: what is missing is asked for
-//! again. Keys that are asked for in every step are told once and then have a name. Large values are left to `RecvTensor`, which puts them where they belong as they come.
+//! again. Keys that are asked for in every step are told once and then have a name. Large values are left to `RecvTensor`,
+//! which puts them where they belong as they come.
 
 use crate::channel::{Channel, Lane, Outgoing};
 use crate::fields;
@@ -10,6 +11,7 @@ use crate::forget::{ForgetRequest, ForgetResponse};
 use crate::lend;
 use crate::lost::{LoseSessionRequest, LoseSessionResponse};
 use crate::master_service::finish;
+use crate::packed;
 use crate::pieces::{Pieces, Writer};
 use crate::runtime;
 use crate::server::{Call, Service, unknown_method};
@@ -17,7 +19,7 @@ use bytes::Bytes;
 use distributed::brief;
 use distributed::interface::WorkerInterface;
 use framework::rendezvous::ByOwnHash;
-use framework::{BoxFuture, Delivery, RendezvousKey};
+use framework::{Arrived, Asked, BoxFuture, Delivery, Receiver, RendezvousKey};
 use parking_lot::Mutex;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -30,12 +32,12 @@ use std::task::{Context, Poll, Waker};
 use tensor::{Code, Result, internal, invalid};
 use tokio::sync::{Notify, oneshot};
 
-const PATH: &str = "/ferroflow.Tensors/Recv";
-const TENSOR: u32 = 1;
+const PATH: &str = "/ferroflow.Tensors/Take";
+const VALUES: u32 = 1;
 
 /// Asks for values of a step.
 #[derive(Clone, PartialEq, prost::Message)]
-struct RecvRequest {
+struct TakeRequest {
     #[prost(int64, tag = "1")]
     step_id: i64,
     #[prost(string, repeated, tag = "2")]
@@ -48,9 +50,9 @@ struct RecvRequest {
     place: Vec<u32>,
 }
 
-/// What is there, by the keys' places in the request. Tensors stand in field 1, in the order of `ready`.
+/// What is there, by the keys' places in the request. Tensors stand packed in field 1, in the order of `ready`.
 #[derive(Clone, PartialEq, prost::Message)]
-struct RecvResponse {
+struct TakeResponse {
     #[prost(uint32, repeated, tag = "2")]
     ready: Vec<u32>,
     /// Values of branches that were not taken.
@@ -98,28 +100,30 @@ impl TensorService {
         TensorService { worker, lists: Mutex::default() }
     }
 
-    async fn recv(&self, message: Pieces) -> Result<Vec<Bytes>> {
-        let request: RecvRequest = message.decode("a Recv request")?;
+    async fn take(&self, message: Pieces) -> Result<Vec<Bytes>> {
+        let request: TakeRequest = message.decode("a Take request")?;
         let Some(keys) = self.keys(&request)? else {
-            return finish(&RecvResponse { is_forgotten: true, ..Default::default() }, "Recv");
+            return finish(&TakeResponse { is_forgotten: true, ..Default::default() }, "Take");
         };
         let found = self.worker.recv_small(request.step_id, keys).await?;
-        let mut head = RecvResponse { large: found.large, ..Default::default() };
-        let mut tensors = Writer::default();
+        let mut head = TakeResponse { large: found.large, ..Default::default() };
+        let mut tensors = Vec::with_capacity(found.values.len());
         for (place, delivery) in found.values {
             match delivery {
                 Delivery::Dead => head.dead.push(place),
                 Delivery::Tensor(tensor) => {
                     head.ready.push(place);
-                    tensors.put_tensor_field(TENSOR, "a small value", &tensor);
+                    tensors.push(tensor);
                 }
             }
         }
-        tensors.message(&head).finish("Recv")
+        let mut writer = Writer::default().message(&head);
+        packed::put(&mut writer, VALUES, &tensors);
+        writer.finish("Take")
     }
 
     /// The keys asked for, unless they are not remembered.
-    fn keys(&self, request: &RecvRequest) -> Result<Option<Arc<[RendezvousKey]>>> {
+    fn keys(&self, request: &TakeRequest) -> Result<Option<Arc<[RendezvousKey]>>> {
         if request.key.is_empty() && request.list != 0 {
             let known = self.lists.lock().known.get(&request.list).cloned();
             return known.map(|keys| at_places(keys, &request.place)).transpose();
@@ -167,7 +171,7 @@ impl Service for TensorService {
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<Result<Vec<Bytes>>> {
         Box::pin(async move {
             match call.method.as_str() {
-                "Recv" => self.recv(call.message).await,
+                "Take" => self.take(call.message).await,
                 "Forget" => self.forget(call.message).await,
                 "Lend" => lend::lend(&*self.worker, call.message, &call.kept).await,
                 "Probe" => lend::probe(&call.kept),
@@ -187,21 +191,26 @@ pub struct SmallValues {
     told: Mutex<Told>,
 }
 
-/// What came of asking for a small value.
-pub enum Answer {
-    /// The value.
-    Value(Delivery),
-    /// It is not small: it is to be asked for by itself.
-    Large,
-}
-
 /// Values to be asked for in one call.
 #[derive(Default)]
 struct Batch {
     keys: Vec<RendezvousKey>,
-    /// Who waits for each of the keys, until there is an answer.
-    waiters: Vec<Option<oneshot::Sender<Result<Answer>>>>,
+    waiting: Waiting,
     interest: Arc<Interest>,
+}
+
+/// Who waits for the values of a batch.
+enum Waiting {
+    /// One for each of the keys, until there is an answer.
+    Each(Vec<Option<oneshot::Sender<Result<Arrived>>>>),
+    /// One for all, who knows each by this number.
+    Group(Arc<dyn Receiver>, Vec<u32>),
+}
+
+impl Default for Waiting {
+    fn default() -> Waiting {
+        Waiting::Each(Vec::new())
+    }
 }
 
 /// How many still wait for something of a batch: when nobody does, nobody asks any more.
@@ -246,25 +255,55 @@ impl SmallValues {
     }
 
     /// Asks for a value together with whatever else is wanted of the step at the same time.
-    pub async fn receive(self: &Arc<Self>, step: i64, key: RendezvousKey) -> Result<Answer> {
+    pub async fn receive(self: &Arc<Self>, step: i64, key: RendezvousKey) -> Result<Arrived> {
         let (waiter, answer) = oneshot::channel();
         let (is_first, _interested) = {
             let mut wanted = self.wanted.lock();
             let batch = wanted.entry(step).or_default();
             batch.keys.push(key);
-            batch.waiters.push(Some(waiter));
+            if let Waiting::Each(waiters) = &mut batch.waiting {
+                waiters.push(Some(waiter));
+            }
             (batch.keys.len() == 1, Interested::new(&batch.interest))
         };
         if is_first {
-            self.ask_soon(step);
+            let this = self.clone();
+            self.ask_soon(async move {
+                let batch = this.wanted.lock().remove(&step);
+                if let Some(batch) = batch {
+                    this.ask(step, batch).await;
+                }
+            });
         }
         answer.await.unwrap_or_else(|_| Err(internal!("the call for a small value ended without an answer")))
     }
 
+    /// Asks for what is small among these values, and hands it to the receiver; `None` if nothing is.
+    pub fn receive_group(
+        self: &Arc<Self>,
+        step: i64,
+        keys: &[RendezvousKey],
+        receiver: Arc<dyn Receiver>,
+    ) -> Option<Asked> {
+        if !self.channel.is_of_our_kind() {
+            return None;
+        }
+        let (small, alone) = self.large.divide(keys);
+        if small.is_empty() {
+            return None;
+        }
+        let keys = small.iter().map(|&place| keys[place as usize].clone()).collect();
+        let batch = Batch { keys, waiting: Waiting::Group(receiver, small), interest: Arc::default() };
+        let interest = Box::new(Interested::new(&batch.interest));
+        let this = self.clone();
+        self.ask_soon(async move { this.ask(step, batch).await });
+        Some(Asked { alone, interest })
+    }
+
     /// Asks after what the calling thread does now, when the others have joined. If it is a network thread the request
     /// then leaves with whatever else it sends to the peer.
-    fn ask_soon(self: &Arc<Self>, step: i64) {
-        let mut asking = Box::pin(self.clone().ask(step));
+    fn ask_soon(&self, asking: impl Future<Output = ()> + Send + 'static) {
+        let mut asking = Box::pin(asking);
         if !brief::is_brief() {
             runtime::network().spawn(asking);
             return;
@@ -277,16 +316,15 @@ impl SmallValues {
         }));
     }
 
-    async fn ask(self: Arc<Self>, step: i64) {
-        let Some(mut batch) = self.wanted.lock().remove(&step) else { return };
+    async fn ask(&self, step: i64, mut batch: Batch) {
         let interest = batch.interest.clone();
         let mut gone = pin!(interest.gone.notified());
         let mut asking = pin!(async {
             match self.ask_for_all(step, &mut batch).await {
                 Ok(()) => {}
                 // Not of our kind any more.
-                Err(e) if e.code == Code::Unimplemented => batch.answer_all(|| Ok(Answer::Large)),
-                Err(e) => batch.answer_all(|| Err(e.clone())),
+                Err(e) if e.code == Code::Unimplemented => batch.answer_rest(Ok(Arrived::Alone)),
+                Err(e) => batch.answer_rest(Err(e)),
             }
         });
         poll_fn(|cx| {
@@ -307,14 +345,14 @@ impl SmallValues {
             let is_whole = left.len() == batch.keys.len();
             let text = |place: &u32| batch.keys[*place as usize].as_str().to_string();
             let request = match is_told {
-                true => RecvRequest { list, place: if is_whole { vec![] } else { left.clone() }, ..Default::default() },
-                false => RecvRequest {
+                true => TakeRequest { list, place: if is_whole { vec![] } else { left.clone() }, ..Default::default() },
+                false => TakeRequest {
                     key: left.iter().map(text).collect(),
                     list: if is_whole { list } else { 0 },
                     ..Default::default()
                 },
             };
-            match self.call(RecvRequest { step_id: step, ..request }, left.len()).await? {
+            match self.call(TakeRequest { step_id: step, ..request }, left.len()).await? {
                 Some(found) => {
                     self.hand_out(batch, &mut left, found);
                     if is_whole && list != 0 && !is_told {
@@ -333,47 +371,72 @@ impl SmallValues {
     }
 
     /// One call; nothing if the keys are not remembered.
-    async fn call(&self, request: RecvRequest, count: usize) -> Result<Option<Vec<(u32, Answer)>>> {
+    async fn call(&self, request: TakeRequest, count: usize) -> Result<Option<Vec<(u32, Arrived)>>> {
         let body = Writer::default().message(&request).finish(PATH)?;
         let call = Outgoing { path: PATH, body, limit: None, lane: Lane::Control, tries: 1 };
         let answer = self.channel.unary(call).await?;
-        let (head, tensors) = fields::split::<RecvResponse>(answer, TENSOR, "the answer to Recv")?;
+        let (head, values) = fields::split::<TakeResponse>(answer, VALUES, "the answer to Take")?;
         if head.is_forgotten {
             return Ok(None);
         }
-        if head.ready.len() != tensors.len() {
-            return Err(internal!("an answer announces {} values and holds {}", head.ready.len(), tensors.len()));
+        let mut values = values.into_iter().next_back().unwrap_or_default();
+        let mut found = Vec::with_capacity(head.ready.len() + head.dead.len() + head.large.len());
+        for place in head.ready {
+            found.push((place, Arrived::Value(Delivery::Tensor(packed::take(&mut values)?))));
         }
-        let mut found = Vec::with_capacity(count);
-        for (place, tensor) in head.ready.into_iter().zip(tensors) {
-            found.push((place, Answer::Value(Delivery::Tensor(fields::tensor(tensor)?))));
+        if !values.is_empty() {
+            return Err(internal!("an answer holds {} bytes after its values", values.len()));
         }
-        found.extend(head.dead.into_iter().map(|place| (place, Answer::Value(Delivery::Dead))));
-        found.extend(head.large.into_iter().map(|place| (place, Answer::Large)));
+        found.extend(head.dead.into_iter().map(|place| (place, Arrived::Value(Delivery::Dead))));
+        found.extend(head.large.into_iter().map(|place| (place, Arrived::Alone)));
         if found.is_empty() || found.iter().any(|(place, _)| *place as usize >= count) {
             return Err(internal!("an answer holds none of the {count} values asked for, or others"));
         }
         Ok(Some(found))
     }
 
-    /// Gives each waiter its value; the others are left. The places of what was found are those among the left ones.
-    fn hand_out(&self, batch: &mut Batch, left: &mut Vec<u32>, found: Vec<(u32, Answer)>) {
-        for (place, answer) in found {
-            let place = left[place as usize] as usize;
-            if matches!(answer, Answer::Large) {
-                self.large.insert(&batch.keys[place]);
-            }
-            if let Some(waiter) = batch.waiters[place].take() {
-                let _ = waiter.send(Ok(answer)); // or nobody waits for it any more
+    /// Gives everyone what was found for him, by its place among the left ones; the others are left.
+    fn hand_out(&self, batch: &mut Batch, left: &mut Vec<u32>, mut found: Vec<(u32, Arrived)>) {
+        for (place, arrived) in &mut found {
+            *place = std::mem::replace(&mut left[*place as usize], FOUND);
+            if let (Arrived::Alone, Some(key)) = (arrived, batch.keys.get(*place as usize)) {
+                self.large.insert(key);
             }
         }
-        left.retain(|&place| batch.waiters[place as usize].is_some());
+        left.retain(|&place| place != FOUND);
+        found.retain(|(place, _)| *place != FOUND); // said twice
+        match &mut batch.waiting {
+            Waiting::Each(waiters) => {
+                for (place, arrived) in found {
+                    if let Some(waiter) = waiters[place as usize].take() {
+                        let _ = waiter.send(Ok(arrived)); // or nobody waits for it any more
+                    }
+                }
+            }
+            Waiting::Group(receiver, places) => {
+                found.iter_mut().for_each(|(place, _)| *place = places[*place as usize]);
+                receiver.clone().receive(found);
+            }
+        }
     }
 }
 
+/// Stands for a place whose value has been found.
+const FOUND: u32 = u32::MAX;
+
 impl Batch {
-    fn answer_all(&mut self, answer: impl Fn() -> Result<Answer>) {
-        self.waiters.drain(..).flatten().for_each(|waiter| drop(waiter.send(answer())));
+    /// Answers everyone who still waits.
+    fn answer_rest(&mut self, answer: Result<Arrived>) {
+        match (&mut self.waiting, answer) {
+            (Waiting::Each(waiters), answer) => {
+                waiters.drain(..).flatten().for_each(|waiter| drop(waiter.send(answer.clone())));
+            }
+            (Waiting::Group(receiver, _), Err(why)) => receiver.clone().fail(why),
+            // It takes each once.
+            (Waiting::Group(receiver, places), Ok(arrived)) => {
+                receiver.clone().receive(places.iter().map(|&place| (place, arrived.clone())).collect());
+            }
+        }
     }
 }
 
@@ -439,6 +502,13 @@ const EDGES_MAX: usize = 100_000;
 impl LargeEdges {
     fn contains(&self, key: &RendezvousKey) -> bool {
         self.hashes.lock().contains(&key.edge_hash())
+    }
+
+    /// The places of the keys whose values may be small, and those of the others.
+    fn divide(&self, keys: &[RendezvousKey]) -> (Vec<u32>, Vec<u32>) {
+        let hashes = self.hashes.lock();
+        let may_be_small = |&place: &u32| !hashes.contains(&keys[place as usize].edge_hash());
+        (0..).take(keys.len()).partition(may_be_small)
     }
 
     fn insert(&self, key: &RendezvousKey) {

@@ -3,6 +3,7 @@
 use framework::rendezvous::KeyMap;
 use framework::{BoxFuture, Delivery, Rendezvous, RendezvousKey};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
@@ -25,8 +26,14 @@ struct State {
 
 #[derive(Default)]
 struct Meeting {
-    values: VecDeque<Delivery>,
-    waiters: VecDeque<(u64, Waker)>,
+    values: SmallVec<[Delivery; 1]>,
+    waiters: SmallVec<[(u64, Waker); 1]>,
+}
+
+impl Meeting {
+    fn take(&mut self) -> Option<Delivery> {
+        (!self.values.is_empty()).then(|| self.values.remove(0))
+    }
 }
 
 impl State {
@@ -36,7 +43,7 @@ impl State {
             return Some(Err(why.clone().into_derived()));
         }
         let meeting = self.table.get_mut(key)?;
-        let value = meeting.values.pop_front()?;
+        let value = meeting.take()?;
         if meeting.values.is_empty() && meeting.waiters.is_empty() {
             self.table.remove(key);
         }
@@ -54,7 +61,7 @@ impl State {
         let waiters = &mut self.table.entry(key.clone()).or_default().waiters;
         match waiters.iter_mut().find(|(w, _)| *w == id) {
             Some((_, known)) => known.clone_from(waker),
-            None => waiters.push_back((id, waker.clone())),
+            None => waiters.push((id, waker.clone())),
         }
     }
 }
@@ -80,8 +87,8 @@ impl Rendezvous for LocalRendezvous {
                 return Err(why.clone().into_derived());
             }
             let meeting = state.table.entry(key.clone()).or_default();
-            meeting.values.push_back(value);
-            meeting.waiters.front().map(|(_, waker)| waker.clone())
+            meeting.values.push(value);
+            meeting.waiters.first().map(|(_, waker)| waker.clone())
         };
         if let Some(waker) = waker {
             waker.wake();
@@ -148,7 +155,7 @@ fn remove_waiter(state: &mut State, key: &RendezvousKey, id: u64) -> Option<Wake
     let meeting = state.table.get_mut(key)?;
     meeting.waiters.retain(|(w, _)| *w != id);
     if !meeting.values.is_empty() {
-        return meeting.waiters.front().map(|(_, waker)| waker.clone());
+        return meeting.waiters.first().map(|(_, waker)| waker.clone());
     }
     if meeting.waiters.is_empty() {
         state.table.remove(key);
@@ -183,12 +190,12 @@ impl State {
                 break;
             }
             let Some(meeting) = self.table.get_mut(key) else { continue };
-            match meeting.values.front().map(small_bytes) {
+            match meeting.values.first().map(small_bytes) {
                 None => {}
                 Some(None) => found.large.push(place),
                 Some(Some(size)) => {
                     bytes += size;
-                    found.values.extend(meeting.values.pop_front().map(|value| (place, value)));
+                    found.values.extend(meeting.take().map(|value| (place, value)));
                     if meeting.values.is_empty() && meeting.waiters.is_empty() {
                         self.table.remove(key);
                     }

@@ -301,11 +301,10 @@ impl WorkerInterface for Worker {
         Box::pin(async move {
             let mut checked = "";
             for key in &*keys {
-                // Most come from one device: what precedes the edge is the same text.
-                let sender = key.as_str().rsplitn(3, ';').last().unwrap_or_default();
-                if sender != checked {
+                // Most go the same way. What has no parts is not a key, and is told so.
+                if key.route() != checked || checked.is_empty() {
                     self.check_sender(key)?;
-                    checked = sender;
+                    checked = key.route();
                 }
             }
             self.steps.recv_small(step, &keys).await

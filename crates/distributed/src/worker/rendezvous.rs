@@ -2,7 +2,7 @@
 
 use super::log::TransferLog;
 use crate::cluster::{Peers, TaskName};
-use framework::{BoxFuture, Delivery, Env, Rendezvous, RendezvousKey};
+use framework::{Asked, BoxFuture, Delivery, Env, Receiver, Rendezvous, RendezvousKey};
 use runtime::LocalRendezvous;
 use std::sync::Arc;
 use tensor::{Error, Result};
@@ -49,6 +49,16 @@ impl Rendezvous for WorkerRendezvous {
             log.note(step, &key, &delivery, start, env.wall_micros());
             Ok(delivery)
         })
+    }
+
+    fn receive_group(&self, keys: &Arc<[RendezvousKey]>, receiver: Arc<dyn Receiver>) -> Result<Option<Asked>> {
+        let Some(first) = keys.first().filter(|first| !self.is_from_here(first)) else { return Ok(None) };
+        if self.log.is_on() {
+            return Ok(None);
+        }
+        let (job, index) = first.source_task().unwrap_or_default();
+        let peer = self.peers.worker(&TaskName::new(job, index))?;
+        Ok(peer.receive_group(self.step, keys, receiver))
     }
 
     fn abort(&self, why: Error) {

@@ -4,7 +4,7 @@ use super::hurry::Pace;
 use crate::function::LibraryFunctions;
 use framework::graph::Frames;
 use framework::interpret::build_kernel;
-use framework::{Attrs, BuiltKernel, ControlFlow, Device, Env, Functions, Graph, Node, NodeId, Output};
+use framework::{Attrs, BuiltKernel, ControlFlow, Device, Env, Functions, Graph, Node, NodeId, Output, RendezvousKey};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -122,6 +122,13 @@ pub(super) enum Reading {
     Pass,
 }
 
+/// Nodes that receive from one task.
+pub(super) struct Receives {
+    pub keys: Arc<[RendezvousKey]>,
+    /// The node that receives each of them.
+    pub nodes: Box<[u32]>,
+}
+
 pub(super) struct PlanNode {
     pub node: Box<Node>,
     pub work: Work,
@@ -161,6 +168,8 @@ pub(super) struct Plan {
     pub frames: Box<[FramePlan]>,
     /// Nodes without inputs.
     pub roots: Box<[u32]>,
+    /// The other nodes that are ready from the start: those that receive, by sender.
+    pub receives: Box<[Receives]>,
     pub device: Arc<dyn Device>,
 }
 
@@ -191,7 +200,7 @@ impl Plan {
         connect(&waits, &mut nodes);
         let is_root = |n: &PlanNode, wait: &Waits| n.start == 0 && !wait.never_runs;
         let roots = (0..).zip(nodes.iter().zip(&waits)).filter(|(_, (n, wait))| is_root(n, wait)).map(|(i, _)| i);
-        let roots = roots.collect();
+        let (roots, receives) = group_receives(&nodes, roots.collect());
         let frames = frames.into_iter().zip(drafts).map(|(frame, draft)| FramePlan {
             counters: draft.counters.into(),
             num_slots: draft.num_slots,
@@ -199,7 +208,7 @@ impl Plan {
             parallel_iterations: frame.parallel_iterations as u64,
             name: frame.name,
         });
-        Ok(Plan { nodes: nodes.into(), frames: frames.collect(), roots, device: device.clone() })
+        Ok(Plan { nodes: nodes.into(), frames: frames.collect(), roots, receives, device: device.clone() })
     }
 }
 
@@ -388,4 +397,29 @@ fn arrival(node: &PlanNode) -> Arrival {
         (_, 1) => Arrival::Only,
         _ => Arrival::Counts,
     }
+}
+
+/// Takes out of the roots those that do nothing but receive, and puts together what comes from the same task.
+fn group_receives(nodes: &[PlanNode], roots: Vec<u32>) -> (Box<[u32]>, Box<[Receives]>) {
+    let mut groups: Vec<(Vec<RendezvousKey>, Vec<u32>)> = Vec::new();
+    let mut by_sender: HashMap<(&str, u32), usize> = HashMap::new();
+    let mut rest = Vec::new();
+    for root in roots {
+        let key = match &nodes[root as usize].work {
+            Work::Kernel(BuiltKernel::Async(kernel)) => kernel.receives(),
+            _ => None,
+        };
+        let Some((key, sender)) = key.and_then(|key| Some((key, key.source_task()?))) else {
+            rest.push(root);
+            continue;
+        };
+        let group = *by_sender.entry(sender).or_insert_with(|| {
+            groups.push(Default::default());
+            groups.len() - 1
+        });
+        groups[group].0.push(key.clone());
+        groups[group].1.push(root);
+    }
+    let receives = groups.into_iter().map(|(keys, nodes)| Receives { keys: keys.into(), nodes: nodes.into() });
+    (rest.into(), receives.collect())
 }

@@ -3,12 +3,13 @@
 //! A node runs when its last input arrives. The thread that made it ready runs it too, unless it is costly and there
 //! is more to do: then another thread of the pool gets it. A node that must wait becomes a future, and goes on where
 //! its waker says. [`compile`] decides all that can be decided before a step; [`step`] is the hot path; [`frame`]
-//! adds loops, [`hurry`] threads that must not stay long.
+//! adds loops, [`hurry`] threads that must not stay long, [`receiving`] values that come from other tasks together.
 
 mod compile;
 mod counter;
 mod frame;
 mod hurry;
+mod receiving;
 mod slots;
 mod step;
 #[cfg(test)]

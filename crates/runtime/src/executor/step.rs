@@ -6,6 +6,7 @@
 use super::compile::{Arrival, Consumer, Plan, PlanNode, Reading, Work};
 use super::counter::Access;
 use super::frame::{Frame, Iteration};
+use super::receiving::Receiving;
 use super::watch::Watcher;
 use crate::brief;
 use framework::step::NodeTimes;
@@ -110,11 +111,13 @@ pub(super) struct Step {
     pub(super) plan: Arc<Plan>,
     pub(super) context: Arc<StepContext>,
     /// Everything outside of loops; frames refer to it without holding it.
-    _root: Arc<Iteration>,
-    tokens: AtomicUsize,
+    pub(super) root: Arc<Iteration>,
+    pub(super) tokens: AtomicUsize,
     finished: AtomicBool,
     waker: Mutex<Option<Waker>>,
     waiting: Mutex<HashMap<u32, Vec<Arc<Waiting>>>>,
+    /// What is to come from other tasks, for each of the plan's groups.
+    pub(super) receiving: Mutex<Vec<Receiving>>,
     /// What the polling thread had before it when it looked up; the token is kept along with it.
     paused: Mutex<Option<(Arc<Iteration>, Local)>>,
     /// Frames that may still hold on to themselves when a step ends early.
@@ -160,11 +163,12 @@ impl Step {
         let step = Arc::new(Step {
             plan,
             context,
-            _root: root.clone(),
+            root: root.clone(),
             tokens: AtomicUsize::new(1),
             finished: AtomicBool::new(false),
             waker: Mutex::new(None),
             waiting: Mutex::default(),
+            receiving: Mutex::default(),
             paused: Mutex::default(),
             frames: Mutex::default(),
         });
@@ -175,6 +179,7 @@ impl Step {
                 local.ready.push(node);
             }
         }
+        step.receive_all(&mut local);
         step.work_for_a_while(root, local);
         step
     }
@@ -270,6 +275,7 @@ impl Step {
     pub(super) fn end(&self, why: Error) {
         self.context.end(why);
         self.drop_waiting();
+        self.drop_receiving();
         self.drop_paused();
     }
 
@@ -277,6 +283,8 @@ impl Step {
     pub(super) fn waiting_since(&self) -> Vec<(u32, Instant)> {
         let waiting = self.waiting.lock();
         let mut nodes: Vec<_> = waiting.iter().filter_map(|(node, list)| Some((*node, list.first()?.since))).collect();
+        drop(waiting);
+        self.add_receiving(&mut nodes);
         nodes.sort_unstable();
         nodes
     }
@@ -290,7 +298,7 @@ impl Step {
         }
     }
 
-    fn fail(&self, node: &PlanNode, error: Error) {
+    pub(super) fn fail(&self, node: &PlanNode, error: Error) {
         let tagged = if error.message.contains("[[{{node ") {
             error
         } else {
@@ -431,7 +439,7 @@ impl Step {
     }
 
     /// Hands a node's outputs on.
-    fn finish(
+    pub(super) fn finish(
         self: &Arc<Step>,
         iteration: &Arc<Iteration>,
         index: u32,

@@ -5,13 +5,15 @@ use crate::{LocalRendezvous, block_on, brief};
 use framework::graph::text;
 use framework::kernel::{BuiltKernel, FnKernel, KernelContext, async_kernel, function};
 use framework::{
-    AsyncContext, AsyncKernel, BoxFuture, ControlFlow, CpuDevice, Delivery, Device, DeviceName, Env, KernelBuild, Op,
-    Outputs, Pool, Registry, Rendezvous, RendezvousKey, StepContext, SystemEnv, Value,
+    Arrived, Asked, AsyncContext, AsyncKernel, BoxFuture, ControlFlow, CpuDevice, Delivery, Device, DeviceName, Env,
+    KernelBuild, Op, Outputs, Pool, Receiver, Registry, Rendezvous, RendezvousKey, StepContext, SystemEnv, Value,
 };
 use parking_lot::Mutex;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use tensor::{Code, Result, Tensor, invalid};
 
@@ -47,6 +49,11 @@ fn registry(log: &Arc<Mutex<Vec<i64>>>) -> Registry {
                 Ok(())
             })))
         })),
+        Op::new("Receive")
+            .output("z: int64")
+            .attr("key: string")
+            .stateful()
+            .kernel(async_kernel(|b| Ok(Receive(RendezvousKey::from_text(&b.attr::<String>("key")?))))),
         Op::new("Wait")
             .output("z: int64")
             .attr("key: string")
@@ -90,6 +97,20 @@ impl AsyncKernel for Wait {
                 Delivery::Dead => Ok(Outputs::from_iter([Value::Dead])),
             }
         })
+    }
+}
+
+/// The same, of what another task sends.
+struct Receive(RendezvousKey);
+
+impl AsyncKernel for Receive {
+    fn compute(&self, ctx: AsyncContext) -> BoxFuture<Result<Outputs>> {
+        let received = ctx.step.rendezvous.recv(&self.0);
+        Box::pin(async move { Ok(Outputs::from_iter([Value::from(received.await?)])) })
+    }
+
+    fn receives(&self) -> Option<&RendezvousKey> {
+        Some(&self.0)
     }
 }
 
@@ -366,4 +387,154 @@ fn bad_loops_are_refused_or_end_with_an_error() {
     let graph = COUNT_TO_TEN.replace("PARALLEL", "parallel_iterations: 1").replace("Exit(switch)", "Exit(body)");
     let error = Bench::new(&graph, 1).unwrap().run().unwrap_err();
     assert!(error.message.contains("left its loop more than once"), "{error}");
+}
+
+type Group = (Arc<[RendezvousKey]>, Arc<dyn Receiver>);
+
+/// A meeting place where groups are asked for, of which some may be received one by one.
+#[derive(Clone, Default)]
+struct Post {
+    local: LocalRendezvous,
+    alone: Vec<u32>,
+    groups: Arc<Mutex<Vec<Group>>>,
+    /// How many groups somebody is interested in.
+    wanted: Arc<AtomicUsize>,
+}
+
+struct Interest(Arc<AtomicUsize>);
+
+impl Drop for Interest {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Rendezvous for Post {
+    fn send(&self, key: &RendezvousKey, value: Delivery) -> Result<()> {
+        self.local.send(key, value)
+    }
+
+    fn try_recv(&self, key: &RendezvousKey) -> Option<Result<Delivery>> {
+        self.local.try_recv(key)
+    }
+
+    fn recv(&self, key: &RendezvousKey) -> BoxFuture<Result<Delivery>> {
+        self.local.recv(key)
+    }
+
+    fn receive_group(&self, keys: &Arc<[RendezvousKey]>, receiver: Arc<dyn Receiver>) -> Result<Option<Asked>> {
+        self.groups.lock().push((keys.clone(), receiver));
+        self.wanted.fetch_add(1, Ordering::SeqCst);
+        Ok(Some(Asked { alone: self.alone.clone(), interest: Box::new(Interest(self.wanted.clone())) }))
+    }
+
+    fn abort(&self, why: tensor::Error) {
+        self.local.abort(why);
+    }
+}
+
+impl Post {
+    fn receiver(&self, group: usize) -> Arc<dyn Receiver> {
+        self.groups.lock()[group].1.clone()
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::SeqCst) > 0
+    }
+}
+
+fn sent_by(task: u32, edge: &str) -> String {
+    format!("/job:ps/replica:0/task:{task}/device:CPU:0;1;/job:w/replica:0/task:0/device:CPU:0;{edge};0:0")
+}
+
+/// A step that adds a and b of one task and c of another, begun.
+fn receiving(post: &Post) -> (Bench, super::StepFuture) {
+    let (a, b, c) = (sent_by(0, "a"), sent_by(0, "b"), sent_by(1, "c"));
+    let graph = format!(
+        "a = Receive {{key: \"{a}\"}}
+         b = Receive {{key: \"{b}\"}}
+         c = Receive {{key: \"{c}\"}}
+         ab = Add(a, b)
+         abc = Add(ab, c)
+         log = Log(abc)"
+    );
+    let bench = Bench::new(&graph, 2).unwrap();
+    let context = StepContext::new(1, Arc::new(post.clone()), Arc::new(SystemEnv::default()), None);
+    let mut step = bench.executor.run(Arc::new(context));
+    assert!(block_on(poll_fn(|cx| Poll::Ready(Pin::new(&mut step).poll(cx).is_pending())), None).unwrap());
+    (bench, step)
+}
+
+fn value(number: i64) -> Arrived {
+    Arrived::Value(Delivery::Tensor(Tensor::scalar(number)))
+}
+
+#[test]
+fn what_comes_from_one_task_is_asked_for_as_a_group() {
+    let post = Post::default();
+    let (bench, step) = receiving(&post);
+    let keys = |group: usize| post.groups.lock()[group].0.iter().map(|key| key.to_string()).collect::<Vec<_>>();
+    assert_eq!((keys(0), keys(1)), (vec![sent_by(0, "a"), sent_by(0, "b")], vec![sent_by(1, "c")]));
+    post.receiver(0).receive(vec![(1, value(20))]);
+    assert_eq!(step.waiting(), ["a (Receive)", "c (Receive)"]);
+    post.receiver(0).receive(vec![(0, value(1)), (1, value(7)), (9, value(7))]); // of which only one is awaited
+    post.receiver(1).receive(vec![(0, value(300))]);
+    assert_eq!(bench.log_of(step).unwrap(), [321]);
+    assert!(!post.is_wanted());
+}
+
+#[test]
+fn some_of_a_group_may_be_received_one_by_one() {
+    let post = Post { alone: vec![0], ..Post::default() };
+    let (bench, step) = receiving(&post);
+    let send = |key: String, number: i64| {
+        post.send(&RendezvousKey::from_text(&key), Delivery::Tensor(Tensor::scalar(number))).unwrap();
+    };
+    send(sent_by(0, "a"), 1);
+    send(sent_by(1, "c"), 300);
+    post.receiver(0).receive(vec![(1, Arrived::Alone)]);
+    send(sent_by(0, "b"), 20);
+    assert_eq!(bench.log_of(step).unwrap(), [321]);
+}
+
+#[test]
+fn a_dead_value_of_a_group_is_dead() {
+    let post = Post::default();
+    let (bench, step) = receiving(&post);
+    post.receiver(0).receive(vec![(0, Arrived::Value(Delivery::Dead)), (1, value(1))]);
+    post.receiver(1).receive(vec![(0, value(1))]);
+    assert_eq!(bench.log_of(step).unwrap(), []);
+}
+
+#[test]
+fn a_group_that_fails_ends_the_step() {
+    let post = Post::default();
+    let (bench, step) = receiving(&post);
+    post.receiver(0).receive(vec![(0, value(1))]);
+    post.receiver(0).fail(tensor::unavailable!("the other one is gone"));
+    let error = bench.log_of(step).unwrap_err();
+    assert_eq!((error.code, error.message.as_str()), (Code::Unavailable, "the other one is gone\n\t [[{{node b}}]]"));
+    assert!(!post.is_wanted());
+}
+
+#[test]
+fn nobody_wants_a_group_of_a_step_that_was_dropped() {
+    let post = Post::default();
+    let (bench, step) = receiving(&post);
+    assert!(post.is_wanted());
+    drop(step);
+    assert!(!post.is_wanted());
+    post.receiver(0).receive(vec![(0, value(1)), (1, value(2))]);
+    post.receiver(1).fail(tensor::unavailable!("late"));
+    assert!(bench.log.lock().is_empty());
+}
+
+#[test]
+fn a_step_that_has_ended_before_it_began_asks_for_nothing() {
+    let post = Post::default();
+    let bench = Bench::new(&format!("a = Receive {{key: \"{}\"}}\nlog = Log(a)", sent_by(0, "a")), 1).unwrap();
+    let context = Arc::new(StepContext::new(1, Arc::new(post.clone()), Arc::new(SystemEnv::default()), None));
+    context.end(tensor::cancelled!("early"));
+    assert_eq!(bench.log_of(bench.executor.run(context)).unwrap_err().code, Code::Cancelled);
+    assert!(post.groups.lock().is_empty());
 }
