@@ -1,6 +1,7 @@
 //! What a master and a worker can be asked. Each is implemented by the thing itself and by a stub that asks a remote
 //! one; messages that carry tensors are plain structs, so a call within a process copies nothing.
 
+use crate::cluster::TaskName;
 use framework::{Asked, Connection, Delivery, Graph, Receiver, RendezvousKey};
 use std::future::Future;
 use std::pin::Pin;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tensor::{Result, Tensor, unsupported};
 
+pub use crate::bringing::Bringing;
 pub use runtime::Found;
 
 /// A call under way. To cancel it is to drop it.
@@ -78,6 +80,10 @@ pub struct RunGraph {
     pub partial: Option<Partial>,
     /// Where the call came from, if it came over the network.
     pub connection: Option<Arc<Connection>>,
+    /// The task to which what the graph sends goes by way of the answer, if it is small.
+    pub bring_to: Option<TaskName>,
+    /// What comes to this task by way of others' answers.
+    pub bringing: Option<Arc<Bringing>>,
 }
 
 /// Where a call stands in a partial run.
@@ -98,6 +104,8 @@ pub struct RunGraphReply {
     pub step_stats: proto::StepStats,
     /// The graphs as executed, one for each device, where asked for.
     pub graphs: Vec<proto::GraphDef>,
+    /// What is brought, where asked for, by the places in the sorted list of keys.
+    pub brought: Vec<(u32, Delivery)>,
 }
 
 /// The devices a master knows.
@@ -133,6 +141,10 @@ pub trait WorkerInterface: Send + Sync {
     fn run_graph(&self, request: RunGraph) -> Call<'_, RunGraphReply>;
     /// Hands over a value that this task sends in a step, waiting until it is there.
     fn recv_tensor(&self, step: i64, key: RendezvousKey) -> Call<'_, Delivery>;
+    /// Whether it knows how to bring what it sends along with its answers.
+    fn can_bring(&self) -> bool {
+        false
+    }
     /// Takes values that this task sends in a step, together if it can; `None` if it cannot.
     fn receive_group(&self, _step: i64, _keys: &Arc<[RendezvousKey]>, _receiver: Arc<dyn Receiver>) -> Option<Asked> {
         None

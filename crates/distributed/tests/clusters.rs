@@ -44,6 +44,58 @@ fn variables_are_on_two_tasks_and_the_work_on_a_third() {
 }
 
 #[test]
+fn what_a_ps_sends_to_the_masters_task_comes_with_its_answer() {
+    let cluster = Cluster::start(SPEC);
+    let session = cluster.session("/job:worker/task:0", MODEL);
+    session.run(&[], &[], &["init"]).unwrap();
+    let before = cluster.num_asked();
+    for _ in 0..3 {
+        assert_eq!(session.run(&[("x:0", x())], &["y:0"], &[]).unwrap(), [Tensor::from([[14.0f32, 26.0]])]);
+    }
+    assert_eq!(cluster.num_asked(), before);
+}
+
+#[test]
+fn what_a_part_sends_does_not_wait_for_what_the_part_waits_for() {
+    let cluster = Cluster::start(SPEC);
+    let session = cluster.session(
+        "/job:worker/task:0",
+        "v = VariableV2 {dtype: float, shape: shape[]} @ /job:ps/task:0
+         one = Const {dtype: float, value: float[] 1} @ /job:ps/task:0
+         set = Assign(v, one) @ /job:ps/task:0
+         q = FIFOQueueV2 {component_types: [float], shapes: [shape[]], shared_name: \"q\"} @ /job:worker/task:1
+         get = QueueDequeueV2(q) {component_types: [float]} @ /job:worker/task:1
+         got = Add(get, v) @ /job:worker/task:0
+         twice = Add(v, v) @ /job:worker/task:0
+         put = QueueEnqueueV2(q, twice) {Tcomponents: [float]} @ /job:worker/task:1",
+    );
+    session.run(&[], &[], &["set"]).unwrap();
+    assert_eq!(session.run(&[], &["got:0"], &["put"]).unwrap(), [Tensor::scalar(3f32)]);
+}
+
+#[test]
+fn what_is_too_large_to_be_brought_is_asked_for() {
+    let cluster = Cluster::start(SPEC);
+    let session = cluster.session(
+        "/job:worker/task:0",
+        "large = VariableV2 {dtype: float, shape: shape[20000]} @ /job:ps/task:0
+         small = VariableV2 {dtype: float, shape: shape[]} @ /job:ps/task:0
+         p = Placeholder {dtype: float, shape: shape[20000]} @ /job:ps/task:0
+         one = Const {dtype: float, value: float[] 1} @ /job:ps/task:0
+         set_large = Assign(large, p) @ /job:ps/task:0
+         set_small = Assign(small, one) @ /job:ps/task:0
+         sum = Add(large, small) @ /job:worker/task:0",
+    );
+    let value = Tensor::from_vec([20000], vec![1.5f32; 20000]).unwrap();
+    session.run(&[("p:0", value)], &[], &["set_large", "set_small"]).unwrap();
+    for asked in [1, 2, 2] {
+        let before = cluster.num_asked();
+        assert_eq!(session.value("sum:0"), Tensor::from_vec([20000], vec![2.5f32; 20000]).unwrap());
+        assert_eq!(cluster.num_asked() - before, asked, "first only the large one, then all as ever");
+    }
+}
+
+#[test]
 fn two_masters_share_the_variables_of_a_task() {
     let cluster = Cluster::start(SPEC);
     let (one, two) = (cluster.session("/job:worker/task:0", MODEL), cluster.session("/job:worker/task:1", MODEL));

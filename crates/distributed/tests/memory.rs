@@ -42,6 +42,8 @@ struct WiresState {
     callers: Mutex<Vec<Waker>>,
     /// Nonzero: calls are held back, by how much is decided by numbers drawn from this seed.
     seed: AtomicU64,
+    /// How many values were asked for.
+    asked: AtomicU64,
 }
 
 impl Wires {
@@ -114,6 +116,11 @@ impl Cluster {
     /// From now on calls between tasks take their time.
     pub fn disturb(&self, seed: u64) {
         self.network.state.seed.store(seed, Ordering::Relaxed);
+    }
+
+    /// How many values tasks have asked each other for.
+    pub fn num_asked(&self) -> u64 {
+        self.network.state.asked.load(Ordering::Relaxed)
     }
 
     pub fn task(&self, task: &str) -> Task {
@@ -256,7 +263,11 @@ impl WorkerInterface for Wire {
     fn run_graph(&self, request: RunGraph) -> Call<'_, RunGraphReply> {
         self.call(|w| w.run_graph(request))
     }
+    fn can_bring(&self) -> bool {
+        true
+    }
     fn recv_tensor(&self, step: i64, key: RendezvousKey) -> Call<'_, Delivery> {
+        self.wires.state.asked.fetch_add(1, Ordering::Relaxed);
         self.call(move |w| w.recv_tensor(step, key))
     }
     fn cleanup_graph(&self, step: i64) -> Call<'_, ()> {

@@ -3551,6 +3551,9 @@ pub struct RunGraphRequest {
     pub create_worker_session_called: bool,
     #[prost(int64, tag = "11")]
     pub request_id: i64,
+    /// Ours: the task to which small values that the graph sends go by way of the answer.
+    #[prost(string, tag = "1000")]
+    pub bring_to: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RunGraphResponse {
@@ -3570,6 +3573,14 @@ pub struct RunGraphResponse {
     /// Ours: the failure merely follows from another one. Peers that do not know this field skip it.
     #[prost(bool, tag = "1000")]
     pub status_is_derived: bool,
+    /// Ours: values that were to be brought, by their places in the sorted list of keys; those of branches that were not taken;
+    /// and the former packed side by side.
+    #[prost(uint32, repeated, tag = "1001")]
+    pub brought: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint32, repeated, tag = "1002")]
+    pub brought_dead: ::prost::alloc::vec::Vec<u32>,
+    #[prost(bytes = "bytes", tag = "1003")]
+    pub brought_values: ::prost::bytes::Bytes,
 }
 /// What to record while running.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -5,7 +5,50 @@
 use crate::fields::varint;
 use crate::pieces::{Pieces, Writer};
 use bytes::Buf;
+use framework::Delivery;
 use tensor::{ArrivingTensor, DType, Result, Shape, Tensor, invalid};
+
+/// The field of what comes with the answer to RunGraph.
+pub(crate) const BROUGHT_VALUES: u32 = 1003;
+
+/// Values by their places, as an answer tells them.
+#[derive(Default)]
+pub(crate) struct Sorted {
+    /// The places of the tensors.
+    pub ready: Vec<u32>,
+    pub tensors: Vec<Tensor>,
+    /// Values of branches that were not taken.
+    pub dead: Vec<u32>,
+}
+
+impl Sorted {
+    pub(crate) fn new(values: Vec<(u32, Delivery)>) -> Sorted {
+        let mut sorted = Sorted::default();
+        for (place, delivery) in values {
+            match delivery {
+                Delivery::Dead => sorted.dead.push(place),
+                Delivery::Tensor(tensor) => {
+                    sorted.ready.push(place);
+                    sorted.tensors.push(tensor);
+                }
+            }
+        }
+        sorted
+    }
+}
+
+/// The values that an answer told so.
+pub(crate) fn read(ready: &[u32], dead: &[u32], mut packed: Pieces) -> Result<Vec<(u32, Delivery)>> {
+    let mut values = Vec::with_capacity(ready.len() + dead.len());
+    for &place in ready {
+        values.push((place, Delivery::Tensor(take(&mut packed)?)));
+    }
+    if !packed.is_empty() {
+        return Err(invalid!("an answer holds {} bytes after its values", packed.len()));
+    }
+    values.extend(dead.iter().map(|&place| (place, Delivery::Dead)));
+    Ok(values)
+}
 
 const WHAT: &str = "a small value";
 
@@ -32,7 +75,7 @@ fn head(tensor: &Tensor) -> impl Iterator<Item = usize> {
 }
 
 /// Reads the next of them.
-pub(crate) fn take(message: &mut Pieces) -> Result<Tensor> {
+fn take(message: &mut Pieces) -> Result<Tensor> {
     let number = varint(message, WHAT)?;
     let dtype = i32::try_from(number).ok().and_then(DType::from_number).filter(|dtype| dtype.is_plain());
     let dtype = dtype.ok_or_else(|| invalid!("{WHAT} does not parse: {number} is no plain type"))?;

@@ -6,6 +6,7 @@ use crate::forget::{self, EndedSteps};
 use crate::grpc::message::{Broken, Incoming, prefix};
 use crate::lend::Loans;
 use crate::lost;
+use crate::packed;
 use crate::pieces::{PREFIX, Pieces, Writer};
 use crate::server::SHORT_MAX;
 use crate::small::SmallValues;
@@ -65,6 +66,7 @@ impl RemoteWorker {
         let (head, recv) = fields::split::<proto::RunGraphResponse>(answer, RECV, "the answer to RunGraph")?;
         in_body(head.status_code, head.status_error_message, head.status_is_derived)?;
         Ok(RunGraphReply {
+            brought: packed::read(&head.brought, &head.brought_dead, head.brought_values.into())?,
             recv: by_name(recv, request.recv.iter().map(RendezvousKey::as_str))?,
             step_stats: head.step_stats.unwrap_or_default(),
             graphs: head.partition_graph,
@@ -246,6 +248,10 @@ impl WorkerInterface for RemoteWorker {
         Box::pin(self.run(request))
     }
 
+    fn can_bring(&self) -> bool {
+        self.channel.is_of_our_kind()
+    }
+
     fn receive_group(&self, step: i64, keys: &Arc<[RendezvousKey]>, receiver: Arc<dyn Receiver>) -> Option<Asked> {
         self.small.receive_group(step, keys, receiver)
     }
@@ -288,6 +294,7 @@ fn encode_run_graph(request: &RunGraph, request_id: i64) -> Result<Vec<Bytes>> {
         is_last_partial_run: request.partial == Some(Partial::Last),
         store_errors_in_response_body: true,
         request_id,
+        bring_to: request.bring_to.as_ref().map(ToString::to_string).unwrap_or_default(),
         ..Default::default()
     };
     let mut writer = Writer::default().message(&head);

@@ -11,7 +11,7 @@ use crate::forget::{ForgetRequest, ForgetResponse};
 use crate::lend;
 use crate::lost::{LoseSessionRequest, LoseSessionResponse};
 use crate::master_service::finish;
-use crate::packed;
+use crate::packed::{self, Sorted};
 use crate::pieces::{Pieces, Writer};
 use crate::runtime;
 use crate::server::{Call, Service, unknown_method};
@@ -19,7 +19,7 @@ use bytes::Bytes;
 use distributed::brief;
 use distributed::interface::WorkerInterface;
 use framework::rendezvous::ByOwnHash;
-use framework::{Arrived, Asked, BoxFuture, Delivery, Receiver, RendezvousKey};
+use framework::{Arrived, Asked, BoxFuture, Receiver, RendezvousKey};
 use parking_lot::Mutex;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -106,19 +106,10 @@ impl TensorService {
             return finish(&TakeResponse { is_forgotten: true, ..Default::default() }, "Take");
         };
         let found = self.worker.recv_small(request.step_id, keys).await?;
-        let mut head = TakeResponse { large: found.large, ..Default::default() };
-        let mut tensors = Vec::with_capacity(found.values.len());
-        for (place, delivery) in found.values {
-            match delivery {
-                Delivery::Dead => head.dead.push(place),
-                Delivery::Tensor(tensor) => {
-                    head.ready.push(place);
-                    tensors.push(tensor);
-                }
-            }
-        }
+        let values = Sorted::new(found.values);
+        let head = TakeResponse { ready: values.ready, dead: values.dead, large: found.large, is_forgotten: false };
         let mut writer = Writer::default().message(&head);
-        packed::put(&mut writer, VALUES, &tensors);
+        packed::put(&mut writer, VALUES, &values.tensors);
         writer.finish("Take")
     }
 
@@ -379,16 +370,9 @@ impl SmallValues {
         if head.is_forgotten {
             return Ok(None);
         }
-        let mut values = values.into_iter().next_back().unwrap_or_default();
-        let mut found = Vec::with_capacity(head.ready.len() + head.dead.len() + head.large.len());
-        for place in head.ready {
-            found.push((place, Arrived::Value(Delivery::Tensor(packed::take(&mut values)?))));
-        }
-        if !values.is_empty() {
-            return Err(internal!("an answer holds {} bytes after its values", values.len()));
-        }
-        found.extend(head.dead.into_iter().map(|place| (place, Arrived::Value(Delivery::Dead))));
-        found.extend(head.large.into_iter().map(|place| (place, Arrived::Alone)));
+        let values = packed::read(&head.ready, &head.dead, values.into_iter().next_back().unwrap_or_default())?;
+        let values = values.into_iter().map(|(place, value)| (place, Arrived::Value(value)));
+        let found: Vec<_> = values.chain(head.large.into_iter().map(|place| (place, Arrived::Alone))).collect();
         if found.is_empty() || found.iter().any(|(place, _)| *place as usize >= count) {
             return Err(internal!("an answer holds none of the {count} values asked for, or others"));
         }

@@ -1,6 +1,7 @@
 //! Answers `tensorflow.WorkerService`: messages in, calls of a worker, messages out.
 
 use crate::master_service::finish;
+use crate::packed::{self, Sorted};
 use crate::pieces::{Pieces, Writer};
 use crate::request_ids::RequestIds;
 use crate::server::{Call, Service, unknown_method};
@@ -148,12 +149,17 @@ impl WorkerService {
                 (true, true) => Some(Partial::Last),
             },
             connection: Some(connection),
+            bring_to: (!request.bring_to.is_empty()).then(|| request.bring_to.parse()).transpose()?,
+            bringing: None,
         });
-        let RunGraphReply { recv, step_stats, graphs } = reply.await?;
+        let RunGraphReply { recv, step_stats, graphs, brought } = reply.await?;
         if recv.len() != request.recv_key.len() {
             return Err(internal!("{} values were asked for, the graph gave {}", request.recv_key.len(), recv.len()));
         }
+        let brought = Sorted::new(brought);
         let head = proto::RunGraphResponse {
+            brought: brought.ready,
+            brought_dead: brought.dead,
             step_stats: options.record_timeline.then_some(step_stats),
             partition_graph: graphs,
             ..Default::default()
@@ -161,6 +167,9 @@ impl WorkerService {
         let mut writer = Writer::default().message(&head);
         for (key, tensor) in request.recv_key.iter().zip(&recv) {
             writer.put_named_tensor_field(RECV, key, tensor);
+        }
+        if !brought.tensors.is_empty() {
+            packed::put(&mut writer, packed::BROUGHT_VALUES, &brought.tensors);
         }
         writer.finish("RunGraph")
     }

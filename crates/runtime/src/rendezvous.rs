@@ -72,6 +72,11 @@ impl LocalRendezvous {
         LocalRendezvous::default()
     }
 
+    /// Takes what is there of several small values.
+    pub fn take_small(&self, keys: &[RendezvousKey]) -> Result<Found> {
+        self.state.lock().take_small(keys)
+    }
+
     /// The keys somebody waits for, for reports on what a step waits for.
     pub fn awaited(&self) -> Vec<RendezvousKey> {
         let state = self.state.lock();

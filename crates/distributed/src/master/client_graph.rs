@@ -2,15 +2,18 @@
 
 use super::members::Members;
 use super::session::MasterSession;
+use crate::bringing::{self, Bringing, Places};
 use crate::cluster::TaskName;
 use crate::interface::{GraphHandle, RegisterGraph, RunGraph, WorkerInterface};
-use framework::{Device, DeviceName, RendezvousKey};
+use framework::rendezvous::KeyMap;
+use framework::{Delivery, Device, DeviceName, RendezvousKey};
 use futures_util::future::try_join_all;
-use plan::partition::partition;
+use plan::partition::{Part, partition};
 use plan::prune::Feed;
 use plan::{ClientEnd, PlacedGraph, RunSignature, optimize, prune};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tensor::{Error, Result, Tensor, internal, invalid, not_found};
 
 /// Made once for a signature, read by every step of it.
@@ -19,6 +22,8 @@ pub(super) struct ClientGraph {
     pub(super) parts: Vec<PlannedPart>,
     feeds: HashMap<String, (End, Feed)>,
     fetches: HashMap<String, End>,
+    /// What other parts bring to the master's own.
+    brought: Places,
 }
 
 /// What one task does.
@@ -27,6 +32,16 @@ pub(super) struct PlannedPart {
     pub(super) is_own: bool,
     pub(super) worker: Arc<dyn WorkerInterface>,
     graph: GraphHandle,
+    brings: Option<Brings>,
+}
+
+/// What a part brings to the master's own task with its answer.
+struct Brings {
+    /// Where it stands among all that is brought.
+    first: u32,
+    count: u32,
+    /// It was too large, and is asked for as ever.
+    is_over: AtomicBool,
 }
 
 /// Where a fed value goes in, or a fetched one comes out.
@@ -59,13 +74,19 @@ impl ClientGraph {
         let cut = partition(&graph, &shared.registry, &group, &incarnation, &mut session.edge_names.lock())?;
         let own = members.peers.own().to_string();
         let (mine, others): (Vec<_>, Vec<_>) = cut.into_iter().partition(|part| part.name == own);
-        let calls = others.into_iter().chain(mine).map(|part| async move {
+        let mut brought = KeyMap::default();
+        let mut brings = Vec::new();
+        for part in &others {
+            brings.push(what_it_brings(part, mine.first(), members, &mut brought)?);
+        }
+        brings.resize_with(others.len() + mine.len(), || None);
+        let calls = others.into_iter().chain(mine).zip(brings).map(|(part, brings)| async move {
             let task: TaskName = part.name.parse()?;
             let worker = members.worker(&task)?;
             let request =
                 RegisterGraph { session: session.handle.clone(), graph: part.graph, config: session.config().clone() };
             let graph = worker.register_graph(request).await.map_err(|e| from_task(&task, members, e))?;
-            Ok::<_, Error>(PlannedPart { is_own: task == *members.peers.own(), task, worker, graph })
+            Ok::<_, Error>(PlannedPart { is_own: task == *members.peers.own(), task, worker, graph, brings })
         });
         let parts = try_join_all(calls).await?;
         let end = |name: &str| {
@@ -78,7 +99,28 @@ impl ClientGraph {
         let feeds = feeds.collect::<Result<_>>()?;
         let fetches = signature.fetches.iter().map(|name| Ok((name.clone(), end(name)?)));
         let fetches = fetches.collect::<Result<_>>()?;
-        Ok(ClientGraph { parts, feeds, fetches })
+        Ok(ClientGraph { parts, feeds, fetches, brought: Arc::new(brought) })
+    }
+
+    /// Has parts bring what they send to the master's own, where they can; what takes it and hands it on.
+    pub(super) fn have_brought(&self, members: &Members, runs: &mut [RunGraph]) -> Option<Arc<Bringing>> {
+        let mut expected = Vec::new();
+        for (part, run) in self.parts.iter().zip(&mut *runs) {
+            if let Some(brings) = &part.brings
+                && !brings.is_over.load(Ordering::Relaxed)
+                && part.worker.can_bring()
+            {
+                run.bring_to = Some(members.peers.own().clone());
+                expected.push(brings.first..brings.first + brings.count);
+            }
+        }
+        if expected.is_empty() {
+            return None;
+        }
+        let bringing = Bringing::new(self.brought.clone(), expected);
+        let own = self.parts.iter().zip(runs).filter(|(part, _)| part.is_own);
+        own.for_each(|(_, run)| run.bringing = Some(bringing.clone()));
+        Some(bringing)
     }
 
     /// What each part is asked in one step: a fetch named twice is received once.
@@ -170,6 +212,34 @@ impl CutStep {
         let values = self.places.iter().map(value).collect::<Option<Vec<_>>>();
         values.ok_or_else(|| internal!("a task answered with fewer values than it was asked for"))
     }
+}
+
+impl PlannedPart {
+    /// Hands on what this part has brought.
+    pub(super) fn hand_on(&self, brought: Vec<(u32, Delivery)>, to: &Bringing) -> Result<()> {
+        let Some(brings) = &self.brings else { return Ok(()) };
+        if brought.iter().any(|(place, _)| *place >= brings.count) {
+            return Err(internal!("{} brought more than the {} values that it sends", self.task, brings.count));
+        }
+        if brought.len() < brings.count as usize {
+            brings.is_over.store(true, Ordering::Relaxed);
+        }
+        to.bring(brings.first, brings.count, brought);
+        Ok(())
+    }
+}
+
+/// What a part brings to the master's own, if it can; noted with all that is brought.
+fn what_it_brings(part: &Part, own: Option<&Part>, members: &Members, all: &mut KeyMap<u32>) -> Result<Option<Brings>> {
+    let task: TaskName = part.name.parse()?;
+    let keys = bringing::sent_to([&part.graph], members.peers.own());
+    let is_awaited = own.is_some_and(|own| bringing::receives_at_once(&own.graph, &task));
+    if keys.is_empty() || !is_awaited || !bringing::is_brief(&part.graph) {
+        return Ok(None);
+    }
+    let first = all.len() as u32;
+    all.extend(keys.iter().cloned().zip(first..));
+    Ok(Some(Brings { first, count: keys.len() as u32, is_over: AtomicBool::new(false) }))
 }
 
 /// The device that feeds and fetches pass through: the first of the master's task, as the session calls it.

@@ -2,7 +2,7 @@
 
 use super::client_graph::{ClientGraph, CutStep, from_task};
 use super::session::MasterSession;
-use crate::interface::{Partial, RunGraph, RunGraphReply, RunStep, RunStepReply};
+use crate::interface::{Bringing, Partial, RunGraph, RunGraphReply, RunStep, RunStepReply};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use plan::RunSignature;
 use runtime::Elapsed;
@@ -36,8 +36,9 @@ impl MasterSession {
             (run.trace, run.deadline) = (trace, deadline);
             run.want_graphs = request.options.output_partition_graphs;
         }
+        let bringing = plan.have_brought(&self.members, &mut cut.runs);
         let cleanup = CleanupOnDrop { session: self, plan, step };
-        let replies = self.run_parts(plan, &mut cut, deadline).await?;
+        let replies = self.run_parts(plan, &mut cut, bringing, deadline).await?;
         drop(cleanup);
         let mut reply = RunStepReply::default();
         let mut received = Vec::with_capacity(replies.len());
@@ -57,12 +58,13 @@ impl MasterSession {
         &self,
         plan: &ClientGraph,
         cut: &mut CutStep,
+        bringing: Option<Arc<Bringing>>,
         deadline: Option<Instant>,
     ) -> Result<Vec<RunGraphReply>> {
         let runs = std::mem::take(&mut cut.runs);
         let tasks =
             || plan.parts.iter().filter(|p| !p.is_own).map(|p| p.task.to_string()).collect::<Vec<_>>().join(", ");
-        let call = self.closing.unless_closed(self.run_all(plan, runs));
+        let call = self.closing.unless_closed(self.run_all(plan, runs, bringing));
         match plan.parts.as_slice() {
             [part] if part.is_own => self.or_closed(call.await),
             _ => {
@@ -88,7 +90,12 @@ impl MasterSession {
         }
     }
 
-    async fn run_all(&self, plan: &ClientGraph, mut runs: Vec<RunGraph>) -> Result<Vec<RunGraphReply>> {
+    async fn run_all(
+        &self,
+        plan: &ClientGraph,
+        mut runs: Vec<RunGraph>,
+        bringing: Option<Arc<Bringing>>,
+    ) -> Result<Vec<RunGraphReply>> {
         if let ([part], [_]) = (plan.parts.as_slice(), runs.as_slice()) {
             let reply = part.worker.run_graph(runs.remove(0)).await;
             return Ok(vec![reply.map_err(|e| from_task(&part.task, &self.members, e))?]);
@@ -106,7 +113,12 @@ impl MasterSession {
         let mut replies: Vec<Option<RunGraphReply>> = plan.parts.iter().map(|_| None).collect();
         while let Some((i, reply)) = calls.next().await {
             match reply {
-                Ok(reply) => replies[i] = Some(reply),
+                Ok(mut reply) => {
+                    if let Some(bringing) = &bringing {
+                        plan.parts[i].hand_on(std::mem::take(&mut reply.brought), bringing)?;
+                    }
+                    replies[i] = Some(reply);
+                }
                 Err(e) => return Err(self.root_cause(e, calls).await),
             }
         }
@@ -175,7 +187,7 @@ impl MasterSession {
             run.partial = Some(if is_last { Partial::Last } else { Partial::More });
             run.deadline = deadline;
         }
-        let replies = self.run_parts(plan, &mut cut, deadline).await?;
+        let replies = self.run_parts(plan, &mut cut, None, deadline).await?;
         let received: Vec<Vec<Tensor>> = replies.into_iter().map(|reply| reply.recv).collect();
         Ok(RunStepReply { fetches: cut.gather(&received)?, metadata: Default::default() })
     }

@@ -290,6 +290,10 @@ impl WorkerInterface for Worker {
         Box::pin(self.execute(request))
     }
 
+    fn can_bring(&self) -> bool {
+        true
+    }
+
     fn recv_tensor(&self, step: i64, key: RendezvousKey) -> Call<'_, Delivery> {
         Box::pin(async move {
             self.check_sender(&key)?;

@@ -2,6 +2,7 @@
 
 use super::log::TransferLog;
 use crate::cluster::{Peers, TaskName};
+use crate::interface::Bringing;
 use framework::{Asked, BoxFuture, Delivery, Env, Receiver, Rendezvous, RendezvousKey};
 use runtime::LocalRendezvous;
 use std::sync::Arc;
@@ -14,6 +15,8 @@ pub(super) struct WorkerRendezvous {
     pub(super) peers: Arc<Peers>,
     pub(super) env: Arc<dyn Env>,
     pub(super) log: Arc<TransferLog>,
+    /// What comes without being asked for.
+    pub(super) bringing: Option<Arc<Bringing>>,
 }
 
 impl WorkerRendezvous {
@@ -53,6 +56,9 @@ impl Rendezvous for WorkerRendezvous {
 
     fn receive_group(&self, keys: &Arc<[RendezvousKey]>, receiver: Arc<dyn Receiver>) -> Result<Option<Asked>> {
         let Some(first) = keys.first().filter(|first| !self.is_from_here(first)) else { return Ok(None) };
+        if let Some(asked) = self.bringing.as_ref().and_then(|bringing| bringing.receive(keys, &receiver)) {
+            return Ok(Some(asked));
+        }
         if self.log.is_on() {
             return Ok(None);
         }

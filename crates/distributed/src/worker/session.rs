@@ -1,10 +1,11 @@
 //! A session's share on a worker: its registered graphs, and the kernels they have in common.
 
 use super::device::SessionDevice;
+use crate::bringing;
 use crate::cluster::{ClusterSpec, Peers, TaskName};
 use crate::interface::{GraphHandle, SessionHandle};
 use framework::graph::export;
-use framework::{Connection, Device, DeviceName, Env, Graph, Participant, Registry};
+use framework::{Connection, Device, DeviceName, Env, Graph, Participant, Registry, RendezvousKey};
 use parking_lot::Mutex;
 use plan::partition::{EdgeNames, Part, partition};
 use runtime::{Executor, KernelCache};
@@ -36,6 +37,8 @@ pub(super) struct RegisteredGraph {
     pub(super) participant: Arc<Participant>,
     /// What each of them executes, for who wants to see it.
     pub(super) parts: Vec<Part>,
+    /// What it sends to the task that was last asked about.
+    sends: Mutex<Option<(TaskName, Arc<[RendezvousKey]>)>>,
 }
 
 impl RegisteredGraph {
@@ -43,6 +46,19 @@ impl RegisteredGraph {
     pub(super) fn heard_over(&self, connection: Option<&Arc<Connection>>) {
         if let Some(connection) = connection {
             self.participant.heard_over(connection);
+        }
+    }
+
+    /// The keys of what it sends to a task.
+    pub(super) fn sent_to(&self, task: &TaskName) -> Arc<[RendezvousKey]> {
+        let mut sends = self.sends.lock();
+        match &*sends {
+            Some((known, keys)) if known == task => keys.clone(),
+            _ => {
+                let keys = bringing::sent_to(self.parts.iter().map(|part| &part.graph), task);
+                *sends = Some((task.clone(), keys.clone()));
+                keys
+            }
         }
     }
 
@@ -126,7 +142,10 @@ impl WorkerSession {
             .collect::<Result<_>>()?;
         let handle = format!("{:016x}", self.counter.fetch_add(1, Ordering::Relaxed) + 1);
         let participant = self.owner_of_new_graph(env);
-        self.graphs.lock().insert(handle.clone(), Arc::new(RegisteredGraph { executors, participant, parts }));
+        self.graphs.lock().insert(
+            handle.clone(),
+            Arc::new(RegisteredGraph { executors, participant, parts, sends: Mutex::default() }),
+        );
         Ok(handle)
     }
 

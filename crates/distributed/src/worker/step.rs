@@ -3,7 +3,7 @@
 use super::rendezvous::WorkerRendezvous;
 use super::session::{RegisteredGraph, WorkerSession};
 use super::{Worker, stats};
-use crate::interface::{Partial, RunGraph, RunGraphReply};
+use crate::interface::{Bringing, Partial, RunGraph, RunGraphReply};
 use framework::step::Trace;
 use framework::{Delivery, Rendezvous, StepContext};
 use parking_lot::Mutex;
@@ -64,7 +64,7 @@ impl Worker {
         for (key, value) in request.send {
             rendezvous.send(&key, Delivery::Tensor(value))?;
         }
-        let mut running = self.start(session, graph, rendezvous, request.step, trace.clone());
+        let mut running = self.start(session, graph, rendezvous, request.step, trace.clone(), request.bringing);
         let noted = self.noted(request.step, session, &mut running);
         let result = self.timer.at_most(noted, request.deadline).await;
         result.unwrap_or_else(|Elapsed| Err(overdue(&running.waiting())))?;
@@ -73,8 +73,13 @@ impl Worker {
             let found = rendezvous.try_recv(key);
             recv.push(fetched(found.unwrap_or_else(|| Err(invalid!("nothing was sent under {key}"))), key.as_str())?);
         }
+        let brought = match &request.bring_to {
+            Some(task) => rendezvous.take_small(&graph.sent_to(task))?.values,
+            None => Vec::new(),
+        };
         Ok(RunGraphReply {
             recv,
+            brought,
             step_stats: trace.map(|t| stats::step_stats(t.take(), &graph.parts, began)).unwrap_or_default(),
             graphs: if request.want_graphs { graph.to_proto() } else { Vec::new() },
         })
@@ -102,6 +107,7 @@ impl Worker {
         rendezvous: &LocalRendezvous,
         step: i64,
         trace: Option<Arc<Trace>>,
+        bringing: Option<Arc<Bringing>>,
     ) -> Running {
         let rendezvous = WorkerRendezvous {
             local: rendezvous.clone(),
@@ -109,6 +115,7 @@ impl Worker {
             peers: session.peers.clone(),
             env: self.env.clone(),
             log: self.log.clone(),
+            bringing,
         };
         let mut context = StepContext::new(step, Arc::new(rendezvous), self.env.clone(), trace);
         context.participant = Some(graph.participant.clone());
@@ -146,7 +153,7 @@ impl Worker {
         let graph = session.graph(&request.graph)?;
         graph.heard_over(request.connection.as_ref());
         let rendezvous = self.steps.start(request.step, &session.handle);
-        let running = self.start(&session, &graph, &rendezvous, request.step, None);
+        let running = self.start(&session, &graph, &rendezvous, request.step, None, None);
         runs.insert(request.step, PartialRun { rendezvous: rendezvous.clone(), running: Some(running) });
         Ok(rendezvous)
     }
