@@ -111,7 +111,7 @@ impl Bringing {
         for (place, value) in found {
             arrived[place as usize] = Arrived::Value(value);
         }
-        let mut ready: Vec<(Arc<dyn Receiver>, Vec<(u32, Arrived)>)> = Vec::new();
+        let mut ready: Vec<(Arc<dyn Receiver>, Vec<_>)> = Vec::new();
         let mut values = self.values.lock();
         for (value, arrived) in values[first as usize..][..count as usize].iter_mut().zip(arrived) {
             match std::mem::replace(value, State::Gone) {
