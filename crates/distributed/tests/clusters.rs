@@ -74,6 +74,32 @@ fn what_a_part_sends_does_not_wait_for_what_the_part_waits_for() {
 }
 
 #[test]
+fn what_the_masters_task_has_at_once_goes_along_with_the_call() {
+    let cluster = Cluster::start(SPEC);
+    let session = cluster.session(
+        "/job:worker/task:0",
+        "v = VariableV2 {dtype: float, shape: shape[]} @ /job:ps/task:0
+         x = Placeholder {dtype: float, shape: shape[]} @ /job:worker/task:0
+         large = Placeholder {dtype: float, shape: shape[20000]} @ /job:worker/task:0
+         twice = Add(x, x) @ /job:worker/task:0
+         set = Assign(v, twice) @ /job:ps/task:0
+         now = Identity(set) @ /job:ps/task:0
+         back = Add(now, x) @ /job:worker/task:0
+         both = Add(large, now) @ /job:ps/task:0",
+    );
+    for number in [1f32, 2.0, 3.0] {
+        let before = cluster.num_asked();
+        assert_eq!(session.run(&[("x:0", number.into())], &["now:0"], &[]).unwrap(), [Tensor::scalar(2.0 * number)]);
+        assert_eq!(cluster.num_asked() - before, 1, "only the fetched one");
+        let back = session.run(&[("x:0", number.into())], &["back:0"], &[]).unwrap();
+        assert_eq!(back, [Tensor::scalar(3.0 * number)]);
+        let large = Tensor::from_vec([20000], vec![0.5f32; 20000]).unwrap();
+        let both = session.run(&[("x:0", number.into()), ("large:0", large)], &["both:0"], &[]).unwrap();
+        assert_eq!(both, [Tensor::from_vec([20000], vec![0.5 + 2.0 * number; 20000]).unwrap()]);
+    }
+}
+
+#[test]
 fn what_is_too_large_to_be_brought_is_asked_for() {
     let cluster = Cluster::start(SPEC);
     let session = cluster.session(

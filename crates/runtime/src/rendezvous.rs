@@ -9,7 +9,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use tensor::{Error, Result};
+use tensor::{Error, Result, Tensor};
 
 /// Values left for whoever asks, and those who ask before there is a value.
 #[derive(Clone, Default)]
@@ -75,6 +75,35 @@ impl LocalRendezvous {
     /// Takes what is there of several small values.
     pub fn take_small(&self, keys: &[RendezvousKey]) -> Result<Found> {
         self.state.lock().take_small(keys)
+    }
+
+    /// Takes tensors that are there and that nobody waits for, as long as they come to no more than this many bytes.
+    pub fn take_tensors(&self, keys: &[RendezvousKey], mut bytes: usize) -> Vec<(RendezvousKey, Tensor)> {
+        let mut state = self.state.lock();
+        let mut taken = Vec::new();
+        for key in keys {
+            let size = match state.table.get(key) {
+                Some(Meeting { values, waiters }) if waiters.is_empty() => match values.first() {
+                    Some(value @ Delivery::Tensor(_)) => small_bytes(value),
+                    _ => None,
+                },
+                _ => None,
+            };
+            if let Some(left) = size.and_then(|size| bytes.checked_sub(size))
+                && let Some(Ok(Delivery::Tensor(tensor))) = state.take(key)
+            {
+                bytes = left;
+                taken.push((key.clone(), tensor));
+            }
+        }
+        taken
+    }
+
+    /// Takes what is there of several values, by their places.
+    pub fn take_present(&self, keys: &[RendezvousKey]) -> Result<Vec<(u32, Delivery)>> {
+        let mut state = self.state.lock();
+        let present = (0..).zip(keys).filter_map(|(place, key)| Some(state.take(key)?.map(|value| (place, value))));
+        present.collect()
     }
 
     /// The keys somebody waits for, for reports on what a step waits for.
@@ -296,6 +325,11 @@ impl StepTable {
             entry.session = Some(session.clone());
         }
         entry.rendezvous.clone()
+    }
+
+    /// The meeting place of a step that has one.
+    pub fn find(&self, step: i64) -> Option<LocalRendezvous> {
+        self.state.lock().steps.get(&step).map(|entry| entry.rendezvous.clone())
     }
 
     /// Takes a value of a step for a peer, waiting for it; the step may be yet to start.

@@ -33,7 +33,12 @@ pub(super) struct PlannedPart {
     pub(super) worker: Arc<dyn WorkerInterface>,
     graph: GraphHandle,
     brings: Option<Brings>,
+    /// What the master's own part sends to it, if that is little.
+    pub(super) takes: Arc<[RendezvousKey]>,
 }
+
+/// More values than this do not go along with a call: their keys would take longer than they save.
+const TAKES_MAX: usize = 16;
 
 /// What a part brings to the master's own task with its answer.
 struct Brings {
@@ -80,13 +85,17 @@ impl ClientGraph {
             brings.push(what_it_brings(part, mine.first(), members, &mut brought)?);
         }
         brings.resize_with(others.len() + mine.len(), || None);
+        let own_graph = mine.first().map(|part| part.graph.clone());
+        let own_graph = own_graph.as_ref();
         let calls = others.into_iter().chain(mine).zip(brings).map(|(part, brings)| async move {
             let task: TaskName = part.name.parse()?;
             let worker = members.worker(&task)?;
             let request =
                 RegisterGraph { session: session.handle.clone(), graph: part.graph, config: session.config().clone() };
             let graph = worker.register_graph(request).await.map_err(|e| from_task(&task, members, e))?;
-            Ok::<_, Error>(PlannedPart { is_own: task == *members.peers.own(), task, worker, graph, brings })
+            let takes = own_graph.map(|own| bringing::sent_to([own], &task)).filter(|keys| keys.len() <= TAKES_MAX);
+            let takes = takes.unwrap_or_default();
+            Ok::<_, Error>(PlannedPart { is_own: task == *members.peers.own(), task, worker, graph, brings, takes })
         });
         let parts = try_join_all(calls).await?;
         let end = |name: &str| {

@@ -6,8 +6,11 @@ use crate::interface::{Bringing, Partial, RunGraph, RunGraphReply, RunStep, RunS
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use plan::RunSignature;
 use runtime::Elapsed;
+use runtime::brief;
 use std::collections::HashSet;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use tensor::{Error, Result, Tensor, cancelled, deadline_exceeded, invalid};
 
@@ -100,18 +103,34 @@ impl MasterSession {
             let reply = part.worker.run_graph(runs.remove(0)).await;
             return Ok(vec![reply.map_err(|e| from_task(&part.task, &self.members, e))?]);
         }
-        let mut calls: FuturesUnordered<_> = plan
-            .parts
-            .iter()
-            .zip(runs)
-            .enumerate()
-            .map(|(i, (part, run))| async move {
-                let reply = part.worker.run_graph(run).await;
-                (i, reply.map_err(|e| from_task(&part.task, &self.members, e)))
-            })
-            .collect();
+        let call = |(i, run): (usize, RunGraph)| async move {
+            let part = &plan.parts[i];
+            let reply = part.worker.run_graph(run).await;
+            (i, reply.map_err(|e| from_task(&part.task, &self.members, e)))
+        };
+        let mut calls = FuturesUnordered::new();
+        let (own, mut others): (Vec<_>, Vec<_>) =
+            runs.into_iter().enumerate().partition(|(i, _)| plan.parts[*i].is_own);
+        calls.extend(own.into_iter().map(call));
+        // The own part goes as far as it can at once: what it sends by then goes along with what the others are asked.
+        let mut ended = poll_fn(|cx| match brief::briefly(|| calls.poll_next_unpin(cx)).value {
+            Poll::Ready(ended) => Poll::Ready(ended),
+            Poll::Pending => Poll::Ready(None),
+        })
+        .await;
+        for (i, run) in &mut others {
+            let part = &plan.parts[*i];
+            if !part.takes.is_empty() && run.partial.is_none() && part.worker.can_bring() {
+                run.send.extend(self.shared.worker.take_early(run.step, &part.takes));
+            }
+        }
+        calls.extend(others.into_iter().map(call));
         let mut replies: Vec<Option<RunGraphReply>> = plan.parts.iter().map(|_| None).collect();
-        while let Some((i, reply)) = calls.next().await {
+        loop {
+            if ended.is_none() {
+                ended = calls.next().await;
+            }
+            let Some((i, reply)) = ended.take() else { break };
             match reply {
                 Ok(mut reply) => {
                     if let Some(bringing) = &bringing {

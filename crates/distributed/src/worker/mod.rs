@@ -24,12 +24,15 @@ use session::WorkerSession;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tensor::{Result, aborted, failed_precondition, invalid};
+use tensor::{Result, Tensor, aborted, failed_precondition, invalid};
 
 pub use status::{RunningStep, WorkerStatus};
 
 /// How long a program may take to open a session again that it closed, as it does to recover from an error.
 const REOPENED_MAX: Duration = Duration::from_secs(10);
+
+/// What goes along with a call to run a graph must not hold up others.
+const EARLY_BYTES_MAX: usize = 64 << 10;
 
 /// One task's worker: sessions, their graphs, and the steps under way.
 pub struct Worker {
@@ -202,6 +205,12 @@ impl Worker {
     }
 
     /// Whether a key's value is ours to send: the device must be one of ours, and not one of a former self.
+    /// Takes what has been sent in a step so far under these keys, unless it is much: it then goes along with what its
+    /// receiver is asked, and need not be asked for.
+    pub(crate) fn take_early(&self, step: i64, keys: &[RendezvousKey]) -> Vec<(RendezvousKey, Tensor)> {
+        self.steps.find(step).map(|rendezvous| rendezvous.take_tensors(keys, EARLY_BYTES_MAX)).unwrap_or_default()
+    }
+
     fn check_sender(&self, key: &RendezvousKey) -> Result<()> {
         let parts = key.parse()?;
         let device =

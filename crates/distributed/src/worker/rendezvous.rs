@@ -3,7 +3,7 @@
 use super::log::TransferLog;
 use crate::cluster::{Peers, TaskName};
 use crate::interface::Bringing;
-use framework::{Asked, BoxFuture, Delivery, Env, Receiver, Rendezvous, RendezvousKey};
+use framework::{Arrived, Asked, BoxFuture, Delivery, Env, Receiver, Rendezvous, RendezvousKey};
 use runtime::LocalRendezvous;
 use std::sync::Arc;
 use tensor::{Error, Result};
@@ -15,7 +15,15 @@ pub(super) struct WorkerRendezvous {
     pub(super) peers: Arc<Peers>,
     pub(super) env: Arc<dyn Env>,
     pub(super) log: Arc<TransferLog>,
-    /// What comes without being asked for.
+    pub(super) expected: Expected,
+}
+
+/// What comes from other tasks without being asked for.
+#[derive(Default)]
+pub(super) struct Expected {
+    /// Something came with the call that started the step, and is in the local mailbox: feeds, or what others sent.
+    pub(super) has_early: bool,
+    /// This will come.
     pub(super) bringing: Option<Arc<Bringing>>,
 }
 
@@ -26,13 +34,38 @@ impl WorkerRendezvous {
     }
 }
 
+impl WorkerRendezvous {
+    /// Takes of a group what came early, if anything did. The rest is then received one by one: it is little.
+    fn receive_early(&self, keys: &Arc<[RendezvousKey]>, receiver: &Arc<dyn Receiver>) -> Result<Option<Asked>> {
+        let early = self.local.take_present(keys)?;
+        if early.is_empty() {
+            return Ok(None);
+        }
+        let mut is_early = vec![false; keys.len()];
+        early.iter().for_each(|(place, _)| is_early[*place as usize] = true);
+        let alone = (0..).zip(&is_early).filter(|(_, is_early)| !**is_early).map(|(place, _)| place).collect();
+        receiver.clone().receive(early.into_iter().map(|(place, value)| (place, Arrived::Value(value))).collect());
+        Ok(Some(Asked { alone, interest: Box::new(()) }))
+    }
+
+    /// Asks the sender of a group.
+    fn ask_for_group(&self, keys: &Arc<[RendezvousKey]>, receiver: Arc<dyn Receiver>) -> Result<Option<Asked>> {
+        let Some((job, index)) = keys.first().and_then(|first| first.source_task()) else { return Ok(None) };
+        if self.log.is_on() {
+            return Ok(None);
+        }
+        let peer = self.peers.worker(&TaskName::new(job, index))?;
+        Ok(peer.receive_group(self.step, keys, receiver))
+    }
+}
+
 impl Rendezvous for WorkerRendezvous {
     fn send(&self, key: &RendezvousKey, value: Delivery) -> Result<()> {
         self.local.send(key, value)
     }
 
     fn try_recv(&self, key: &RendezvousKey) -> Option<Result<Delivery>> {
-        if self.is_from_here(key) { self.local.try_recv(key) } else { None }
+        if self.expected.has_early || self.is_from_here(key) { self.local.try_recv(key) } else { None }
     }
 
     fn recv(&self, key: &RendezvousKey) -> BoxFuture<Result<Delivery>> {
@@ -55,16 +88,18 @@ impl Rendezvous for WorkerRendezvous {
     }
 
     fn receive_group(&self, keys: &Arc<[RendezvousKey]>, receiver: Arc<dyn Receiver>) -> Result<Option<Asked>> {
-        let Some(first) = keys.first().filter(|first| !self.is_from_here(first)) else { return Ok(None) };
-        if let Some(asked) = self.bringing.as_ref().and_then(|bringing| bringing.receive(keys, &receiver)) {
-            return Ok(Some(asked));
-        }
-        if self.log.is_on() {
+        if keys.first().is_none_or(|first| self.is_from_here(first)) {
             return Ok(None);
         }
-        let (job, index) = first.source_task().unwrap_or_default();
-        let peer = self.peers.worker(&TaskName::new(job, index))?;
-        Ok(peer.receive_group(self.step, keys, receiver))
+        if self.expected.has_early
+            && let Some(asked) = self.receive_early(keys, &receiver)?
+        {
+            return Ok(Some(asked));
+        }
+        if let Some(asked) = self.expected.bringing.as_ref().and_then(|bringing| bringing.receive(keys, &receiver)) {
+            return Ok(Some(asked));
+        }
+        self.ask_for_group(keys, receiver)
     }
 
     fn abort(&self, why: Error) {

@@ -37,8 +37,8 @@ pub(super) struct RegisteredGraph {
     pub(super) participant: Arc<Participant>,
     /// What each of them executes, for who wants to see it.
     pub(super) parts: Vec<Part>,
-    /// What it sends to the task that was last asked about.
-    sends: Mutex<Option<(TaskName, Arc<[RendezvousKey]>)>>,
+    /// What it sends to other tasks, as far as somebody asked.
+    sends: Mutex<HashMap<TaskName, Arc<[RendezvousKey]>>>,
 }
 
 impl RegisteredGraph {
@@ -52,14 +52,15 @@ impl RegisteredGraph {
     /// The keys of what it sends to a task.
     pub(super) fn sent_to(&self, task: &TaskName) -> Arc<[RendezvousKey]> {
         let mut sends = self.sends.lock();
-        match &*sends {
-            Some((known, keys)) if known == task => keys.clone(),
-            _ => {
-                let keys = bringing::sent_to(self.parts.iter().map(|part| &part.graph), task);
-                *sends = Some((task.clone(), keys.clone()));
-                keys
-            }
+        if let Some(keys) = sends.get(task) {
+            return keys.clone();
         }
+        let keys = bringing::sent_to(self.parts.iter().map(|part| &part.graph), task);
+        // A caller that names tasks which do not exist finds nothing, and leaves nothing.
+        if !keys.is_empty() {
+            sends.insert(task.clone(), keys.clone());
+        }
+        keys
     }
 
     /// The graphs as they are executed.

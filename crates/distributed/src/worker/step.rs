@@ -1,9 +1,9 @@
 //! One task's part of a step: feeds in, the graph executed, fetches out.
 
-use super::rendezvous::WorkerRendezvous;
+use super::rendezvous::{Expected, WorkerRendezvous};
 use super::session::{RegisteredGraph, WorkerSession};
 use super::{Worker, stats};
-use crate::interface::{Bringing, Partial, RunGraph, RunGraphReply};
+use crate::interface::{Partial, RunGraph, RunGraphReply};
 use framework::step::Trace;
 use framework::{Delivery, Rendezvous, StepContext};
 use parking_lot::Mutex;
@@ -61,10 +61,11 @@ impl Worker {
         self.running.count();
         let trace = request.trace.then(|| Arc::new(Trace::default()));
         let began = if request.trace { self.env.wall_micros() } else { 0 };
+        let expected = Expected { has_early: !request.send.is_empty(), bringing: request.bringing };
         for (key, value) in request.send {
             rendezvous.send(&key, Delivery::Tensor(value))?;
         }
-        let mut running = self.start(session, graph, rendezvous, request.step, trace.clone(), request.bringing);
+        let mut running = self.start(session, graph, rendezvous, request.step, trace.clone(), expected);
         let noted = self.noted(request.step, session, &mut running);
         let result = self.timer.at_most(noted, request.deadline).await;
         result.unwrap_or_else(|Elapsed| Err(overdue(&running.waiting())))?;
@@ -107,7 +108,7 @@ impl Worker {
         rendezvous: &LocalRendezvous,
         step: i64,
         trace: Option<Arc<Trace>>,
-        bringing: Option<Arc<Bringing>>,
+        expected: Expected,
     ) -> Running {
         let rendezvous = WorkerRendezvous {
             local: rendezvous.clone(),
@@ -115,7 +116,7 @@ impl Worker {
             peers: session.peers.clone(),
             env: self.env.clone(),
             log: self.log.clone(),
-            bringing,
+            expected,
         };
         let mut context = StepContext::new(step, Arc::new(rendezvous), self.env.clone(), trace);
         context.participant = Some(graph.participant.clone());
@@ -153,7 +154,7 @@ impl Worker {
         let graph = session.graph(&request.graph)?;
         graph.heard_over(request.connection.as_ref());
         let rendezvous = self.steps.start(request.step, &session.handle);
-        let running = self.start(&session, &graph, &rendezvous, request.step, None, None);
+        let running = self.start(&session, &graph, &rendezvous, request.step, None, Expected::default());
         runs.insert(request.step, PartialRun { rendezvous: rendezvous.clone(), running: Some(running) });
         Ok(rendezvous)
     }
