@@ -8,17 +8,25 @@ use crate::cluster::TaskName;
 use framework::rendezvous::KeyMap;
 use framework::{Arrived, Asked, ControlFlow, Delivery, DeviceName, Graph, Node, Receiver, RendezvousKey};
 use parking_lot::Mutex;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The keys of what a graph sends to a task, in an order that every task finds.
-pub(crate) fn sent_to<'g>(graphs: impl IntoIterator<Item = &'g Graph>, task: &TaskName) -> Arc<[RendezvousKey]> {
-    let nodes = graphs.into_iter().flat_map(|graph| graph.nodes().map(|(_, node)| node));
-    let sends = nodes.filter(|node| node.op.control_flow == ControlFlow::Send);
-    let edges = sends.filter_map(|node| edge(node, "recv_device"));
-    let mut keys: Vec<_> = edges.filter(|(to, _)| to == task).map(|(_, key)| key).collect();
-    keys.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
-    keys.into()
+/// The keys of what graphs send to each task, in an order that every task finds.
+pub(crate) fn sends<'g>(graphs: impl IntoIterator<Item = &'g Graph>) -> HashMap<TaskName, Arc<[RendezvousKey]>> {
+    let mut found: HashMap<TaskName, Vec<RendezvousKey>> = HashMap::new();
+    for (_, node) in graphs.into_iter().flat_map(Graph::nodes) {
+        if node.op.control_flow == ControlFlow::Send
+            && let Some((to, key)) = edge(node, "recv_device")
+        {
+            found.entry(to).or_default().push(key);
+        }
+    }
+    let sorted = |mut keys: Vec<RendezvousKey>| {
+        keys.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
+        keys.into()
+    };
+    found.into_iter().map(|(task, keys)| (task, sorted(keys))).collect()
 }
 
 /// Whether a graph is over as soon as its values are there: it waits for nobody, and computes little.
@@ -34,12 +42,14 @@ pub(crate) fn is_brief(graph: &Graph) -> bool {
     graph.nodes().all(|(_, node)| is_brief(node))
 }
 
-/// Whether a graph receives what comes from this task as soon as it starts.
-pub(crate) fn receives_at_once(graph: &Graph, task: &TaskName) -> bool {
-    let mut receives = graph.nodes().map(|(_, node)| node).filter(|node| {
-        node.op.control_flow != ControlFlow::Send && edge(node, "send_device").is_some_and(|(from, _)| from == *task)
-    });
-    receives.all(|node| node.inputs.is_empty() && node.control_inputs.is_empty())
+/// The tasks of whose values some are received only after others: not all can be waited for from the start.
+pub(crate) fn received_later(graph: &Graph) -> HashSet<TaskName> {
+    let is_later = |node: &Node| !node.inputs.is_empty() || !node.control_inputs.is_empty();
+    let receives = |node: &Node| {
+        node.op.control_flow != ControlFlow::Send && node.op.attrs.iter().any(|attr| attr.name == "send_device")
+    };
+    let later = graph.nodes().map(|(_, node)| node).filter(|node| is_later(node) && receives(node));
+    later.filter_map(|node| edge(node, "send_device")).map(|(from, _)| from).collect()
 }
 
 /// The task at one end of an edge that was cut, and its key outside of loops.

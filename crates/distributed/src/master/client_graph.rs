@@ -32,8 +32,15 @@ pub(super) struct PlannedPart {
     pub(super) is_own: bool,
     pub(super) worker: Arc<dyn WorkerInterface>,
     graph: GraphHandle,
+    pub(super) shortcuts: Shortcuts,
+}
+
+/// What need not be asked for between a part and the master's own.
+#[derive(Default)]
+pub(super) struct Shortcuts {
+    /// What it brings with its answer.
     brings: Option<Brings>,
-    /// What the master's own part sends to it, if that is little.
+    /// What the master's own sends to it, if that is little.
     pub(super) takes: Arc<[RendezvousKey]>,
 }
 
@@ -80,22 +87,18 @@ impl ClientGraph {
         let own = members.peers.own().to_string();
         let (mine, others): (Vec<_>, Vec<_>) = cut.into_iter().partition(|part| part.name == own);
         let mut brought = KeyMap::default();
-        let mut brings = Vec::new();
-        for part in &others {
-            brings.push(what_it_brings(part, mine.first(), members, &mut brought)?);
-        }
-        brings.resize_with(others.len() + mine.len(), || None);
-        let own_graph = mine.first().map(|part| part.graph.clone());
-        let own_graph = own_graph.as_ref();
-        let calls = others.into_iter().chain(mine).zip(brings).map(|(part, brings)| async move {
+        let mut shortcuts = match mine.first() {
+            Some(mine) => shortcuts(&others, mine, members.peers.own(), &mut brought)?,
+            None => Vec::new(),
+        };
+        shortcuts.resize_with(others.len() + mine.len(), Shortcuts::default);
+        let calls = others.into_iter().chain(mine).zip(shortcuts).map(|(part, shortcuts)| async move {
             let task: TaskName = part.name.parse()?;
             let worker = members.worker(&task)?;
             let request =
                 RegisterGraph { session: session.handle.clone(), graph: part.graph, config: session.config().clone() };
             let graph = worker.register_graph(request).await.map_err(|e| from_task(&task, members, e))?;
-            let takes = own_graph.map(|own| bringing::sent_to([own], &task)).filter(|keys| keys.len() <= TAKES_MAX);
-            let takes = takes.unwrap_or_default();
-            Ok::<_, Error>(PlannedPart { is_own: task == *members.peers.own(), task, worker, graph, brings, takes })
+            Ok::<_, Error>(PlannedPart { is_own: task == *members.peers.own(), task, worker, graph, shortcuts })
         });
         let parts = try_join_all(calls).await?;
         let end = |name: &str| {
@@ -115,7 +118,7 @@ impl ClientGraph {
     pub(super) fn have_brought(&self, members: &Members, runs: &mut [RunGraph]) -> Option<Arc<Bringing>> {
         let mut expected = Vec::new();
         for (part, run) in self.parts.iter().zip(&mut *runs) {
-            if let Some(brings) = &part.brings
+            if let Some(brings) = &part.shortcuts.brings
                 && !brings.is_over.load(Ordering::Relaxed)
                 && part.worker.can_bring()
             {
@@ -226,7 +229,7 @@ impl CutStep {
 impl PlannedPart {
     /// Hands on what this part has brought.
     pub(super) fn hand_on(&self, brought: Vec<(u32, Delivery)>, to: &Bringing) -> Result<()> {
-        let Some(brings) = &self.brings else { return Ok(()) };
+        let Some(brings) = &self.shortcuts.brings else { return Ok(()) };
         if brought.iter().any(|(place, _)| *place >= brings.count) {
             return Err(internal!("{} brought more than the {} values that it sends", self.task, brings.count));
         }
@@ -238,17 +241,24 @@ impl PlannedPart {
     }
 }
 
-/// What a part brings to the master's own, if it can; noted with all that is brought.
-fn what_it_brings(part: &Part, own: Option<&Part>, members: &Members, all: &mut KeyMap<u32>) -> Result<Option<Brings>> {
-    let task: TaskName = part.name.parse()?;
-    let keys = bringing::sent_to([&part.graph], members.peers.own());
-    let is_awaited = own.is_some_and(|own| bringing::receives_at_once(&own.graph, &task));
-    if keys.is_empty() || !is_awaited || !bringing::is_brief(&part.graph) {
-        return Ok(None);
+/// What need not be asked for between each of the others and the master's own; what is brought is noted with all that is.
+fn shortcuts(others: &[Part], mine: &Part, own: &TaskName, brought: &mut KeyMap<u32>) -> Result<Vec<Shortcuts>> {
+    let sent = bringing::sends([&mine.graph]);
+    let later = bringing::received_later(&mine.graph);
+    let mut shortcuts = Vec::with_capacity(others.len() + 1);
+    for part in others {
+        let task: TaskName = part.name.parse()?;
+        let takes = sent.get(&task).filter(|keys| keys.len() <= TAKES_MAX).cloned().unwrap_or_default();
+        let keys = match !later.contains(&task) && bringing::is_brief(&part.graph) {
+            true => bringing::sends([&part.graph]).remove(own).unwrap_or_default(),
+            false => Arc::default(),
+        };
+        let (first, count) = (brought.len() as u32, keys.len() as u32);
+        brought.extend(keys.iter().cloned().zip(first..));
+        let brings = (count > 0).then(|| Brings { first, count, is_over: AtomicBool::new(false) });
+        shortcuts.push(Shortcuts { brings, takes });
     }
-    let first = all.len() as u32;
-    all.extend(keys.iter().cloned().zip(first..));
-    Ok(Some(Brings { first, count: keys.len() as u32, is_over: AtomicBool::new(false) }))
+    Ok(shortcuts)
 }
 
 /// The device that feeds and fetches pass through: the first of the master's task, as the session calls it.

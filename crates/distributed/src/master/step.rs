@@ -120,8 +120,9 @@ impl MasterSession {
         .await;
         for (i, run) in &mut others {
             let part = &plan.parts[*i];
-            if !part.takes.is_empty() && run.partial.is_none() && part.worker.can_bring() {
-                run.send.extend(self.shared.worker.take_early(run.step, &part.takes));
+            let takes = &part.shortcuts.takes;
+            if !takes.is_empty() && run.partial.is_none() && part.worker.can_bring() {
+                run.send.extend(self.shared.worker.take_early(run.step, takes));
             }
         }
         calls.extend(others.into_iter().map(call));

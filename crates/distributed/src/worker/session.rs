@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use plan::partition::{EdgeNames, Part, partition};
 use runtime::{Executor, KernelCache};
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tensor::{Result, aborted, invalid};
 
@@ -37,8 +37,8 @@ pub(super) struct RegisteredGraph {
     pub(super) participant: Arc<Participant>,
     /// What each of them executes, for who wants to see it.
     pub(super) parts: Vec<Part>,
-    /// What it sends to other tasks, as far as somebody asked.
-    sends: Mutex<HashMap<TaskName, Arc<[RendezvousKey]>>>,
+    /// What it sends to each task, once somebody asked.
+    sends: OnceLock<HashMap<TaskName, Arc<[RendezvousKey]>>>,
 }
 
 impl RegisteredGraph {
@@ -51,16 +51,8 @@ impl RegisteredGraph {
 
     /// The keys of what it sends to a task.
     pub(super) fn sent_to(&self, task: &TaskName) -> Arc<[RendezvousKey]> {
-        let mut sends = self.sends.lock();
-        if let Some(keys) = sends.get(task) {
-            return keys.clone();
-        }
-        let keys = bringing::sent_to(self.parts.iter().map(|part| &part.graph), task);
-        // A caller that names tasks which do not exist finds nothing, and leaves nothing.
-        if !keys.is_empty() {
-            sends.insert(task.clone(), keys.clone());
-        }
-        keys
+        let sends = self.sends.get_or_init(|| bringing::sends(self.parts.iter().map(|part| &part.graph)));
+        sends.get(task).cloned().unwrap_or_default()
     }
 
     /// The graphs as they are executed.
@@ -145,7 +137,7 @@ impl WorkerSession {
         let participant = self.owner_of_new_graph(env);
         self.graphs.lock().insert(
             handle.clone(),
-            Arc::new(RegisteredGraph { executors, participant, parts, sends: Mutex::default() }),
+            Arc::new(RegisteredGraph { executors, participant, parts, sends: OnceLock::new() }),
         );
         Ok(handle)
     }
