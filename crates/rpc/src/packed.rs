@@ -57,9 +57,14 @@ const RANK_MAX: u64 = 254;
 
 /// Adds a field with these tensors, which are of plain types.
 pub(crate) fn put(writer: &mut Writer, field: u32, tensors: &[Tensor]) {
-    let heads = tensors.iter().map(|tensor| head(tensor).map(prost::length_delimiter_len).sum::<usize>());
-    let contents = tensors.iter().map(Tensor::num_bytes);
-    writer.put_key(field, heads.sum::<usize>() + contents.sum::<usize>());
+    let (mut copied, mut shared) = (0, 0);
+    for tensor in tensors {
+        let len = tensor.num_bytes();
+        *if len < Writer::SHARE_MIN { &mut copied } else { &mut shared } += len;
+        copied += head(tensor).map(prost::length_delimiter_len).sum::<usize>();
+    }
+    writer.put_key(field, copied + shared);
+    writer.reserve(copied);
     for tensor in tensors {
         head(tensor).for_each(|number| writer.put_varint(number));
         match tensor.as_bytes() {

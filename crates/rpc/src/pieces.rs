@@ -209,6 +209,11 @@ impl Writer {
         self.put_slice(&key[..used]);
     }
 
+    /// Makes room for what is about to be copied.
+    pub(crate) fn reserve(&mut self, len: usize) {
+        self.tail.reserve(len);
+    }
+
     /// Adds a number, in as many bytes as it needs.
     pub(crate) fn put_varint(&mut self, number: usize) {
         let before = self.tail.len();

@@ -166,23 +166,18 @@ fn release(start: NonNull<u8>, capacity: usize) {
 /// What the allocator aligns to without being asked.
 const USUAL_ALIGN: usize = 16;
 
-/// How memory of this capacity is asked for. With more than the usual alignment every byte would be written to make it
-/// zero; large memory is therefore asked for without, and comes as pages that cost nothing before they are used.
+/// How memory of this capacity is asked for: with the usual alignment, and room to align it. To ask for more takes the
+/// allocator longer, and it would write to every byte of large memory to make it zero, which otherwise comes as pages that
+/// cost nothing before they are used.
 fn layout(capacity: usize) -> Option<Layout> {
-    match capacity {
-        0..RECYCLE_MIN => Layout::from_size_align(capacity, ALIGN).ok(),
-        _ => Layout::from_size_align(capacity.checked_add(ALIGN)?, USUAL_ALIGN).ok(),
-    }
+    Layout::from_size_align(capacity.checked_add(ALIGN)?, USUAL_ALIGN).ok()
 }
 
-/// Zero bytes, aligned to [`ALIGN`]. Before large memory stands how far it is from where it was allocated.
+/// Zero bytes, aligned to [`ALIGN`]. Before them stands how far they are from where they were allocated.
 fn allocate(capacity: usize) -> Option<NonNull<u8>> {
     let layout = layout(capacity)?;
-    // SAFETY: the layout's size is above INLINE_MAX, so not zero.
+    // SAFETY: the layout's size is not zero.
     let allocated = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-    if capacity < RECYCLE_MIN {
-        return Some(allocated);
-    }
     let distance = ALIGN - allocated.as_ptr() as usize % ALIGN;
     // SAFETY: the distance is at most ALIGN, by which the allocation is larger than the capacity; and it is a multiple of
     // USUAL_ALIGN above zero, so that an aligned number fits before the start.
@@ -223,10 +218,6 @@ unsafe fn want_large_pages(_: NonNull<u8>, _: usize) {}
 /// `start` comes from [`allocate`] with this capacity, and is not used again.
 unsafe fn free(start: NonNull<u8>, capacity: usize) {
     let Some(layout) = layout(capacity) else { return };
-    if capacity < RECYCLE_MIN {
-        // SAFETY: allocated with this layout.
-        return unsafe { dealloc(start.as_ptr(), layout) };
-    }
     // SAFETY: `allocate` wrote the distance there, and used this layout.
     unsafe {
         let distance = start.cast::<usize>().sub(1).read();
