@@ -13,7 +13,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 /// How long a thread in a hurry works on steps before it leaves the rest to the pool.
-const BRIEF: Duration = Duration::from_micros(500);
+const BRIEF: Duration = Duration::from_micros(1000);
 
 type Job = Box<dyn FnOnce() + Send>;
 

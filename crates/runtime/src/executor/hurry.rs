@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 /// A node that takes longer is not run in a hurry.
-const SHORT: Duration = Duration::from_micros(250);
+const SHORT: Duration = Duration::from_micros(500);
 /// How often in a row a long node must turn out short to be taken for one.
 const DOUBTS: u8 = 16;
 
