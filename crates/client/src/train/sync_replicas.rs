@@ -284,7 +284,7 @@ impl SyncReplicas {
         counts: Counts,
     ) -> Result<(Operation, Queue, QueueRunner)> {
         let s = graph.scope();
-        let means: Vec<(Gradient, Variable)> = accumulators.iter().map(|a| a.mean.clone()).collect();
+        let means = all_taken(graph, accumulators)?;
         let update = self.optimizer.apply_gradients(&means, Some(step));
         let update = update.id().ok_or_else(|| graph.check().err().unwrap_or_else(|| invalid!("no update")))?;
         let tokens = graph.fifo_queue(-1).component_of(step.dtype(), Shape::scalar());
@@ -343,6 +343,31 @@ impl SyncReplicas {
             s.edit_graph(|g| g.annotate(node, ON_LOST_WORKER, Attr::String(policy.into())));
         }
     }
+}
+
+/// The means, once all of them have been taken: a gradient of weights that are being changed then comes too late for every
+/// accumulator. Otherwise one that read a changed variable beside an unchanged one could still count for the latter.
+fn all_taken(graph: &Graph, accumulators: &[Accumulator]) -> Result<Vec<(Gradient, Variable)>> {
+    let means = accumulators.iter().map(|accumulator| accumulator.mean.clone());
+    if accumulators.len() == 1 {
+        return Ok(means.collect());
+    }
+    let s = graph.scope();
+    let id = |output: &Output| output.id().ok_or_else(|| invalid!("a mean that was not built"));
+    let takes = accumulators.iter().map(|accumulator| Ok(id(accumulator.mean.0.values())?.node));
+    let takes = takes.collect::<Result<Vec<NodeId>>>()?;
+    let after = |output: &Output| {
+        let passed = s.with_control(&takes, || s.node("Identity").name("taken").input(id(output)?).output())?;
+        Ok::<_, Error>(Output::new(graph, Some(passed)))
+    };
+    let wait = |(accumulator, (mean, variable)): (&Accumulator, (Gradient, Variable))| {
+        let mean = s.with_device(accumulator.device.clone(), || match mean {
+            Gradient::Dense(mean) => after(&mean).map(Gradient::Dense),
+            Gradient::Sparse(rows) => Ok(Gradient::Sparse(IndexedSlices { values: after(&rows.values)?, ..rows })),
+        })?;
+        Ok((mean, variable))
+    };
+    accumulators.iter().zip(means).map(wait).collect()
 }
 
 impl Handle {
