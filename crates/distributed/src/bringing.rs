@@ -153,12 +153,14 @@ struct Interest {
 impl Drop for Interest {
     fn drop(&mut self) {
         let mut values = self.bringing.values.lock();
-        let wanted = |index: &u32| matches!(values[*index as usize], State::Wanted(..));
-        let left: Vec<u32> = self.places.iter().copied().filter(wanted).collect();
-        let let_go: Vec<State> =
-            left.iter().map(|&index| std::mem::replace(&mut values[index as usize], State::Gone)).collect();
-        drop(values);
-        drop(let_go);
+        let mut let_go = Vec::new();
+        for &index in &self.places {
+            let value = &mut values[index as usize];
+            if matches!(value, State::Wanted(..)) {
+                let_go.push(std::mem::replace(value, State::Gone));
+            }
+        }
+        drop(values); // before the receivers, who may be dropped with them
     }
 }
 

@@ -74,7 +74,8 @@ fn shape(head: &proto::TensorProto) -> Result<Shape> {
     }
 }
 
-fn byte_count(dtype: DType, shape: &Shape) -> Option<usize> {
+/// How many bytes the elements take, if that can be said.
+pub(crate) fn byte_count(dtype: DType, shape: &Shape) -> Option<usize> {
     shape.dims().iter().try_fold(dtype.size(), |bytes, &size| bytes.checked_mul(size))
 }
 

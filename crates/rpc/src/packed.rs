@@ -2,8 +2,8 @@
 //!
 //! How many bytes the elements take follows from that, so that nothing is said twice. Only tasks of our own kind read this.
 
-use crate::fields::varint;
-use crate::pieces::{Pieces, Writer};
+use crate::fields::{byte_count, varint};
+use crate::pieces::{Pieces, SHARE_MIN, Writer};
 use bytes::Buf;
 use framework::Delivery;
 use tensor::{ArrivingTensor, DType, Result, Shape, Tensor, invalid};
@@ -60,7 +60,7 @@ pub(crate) fn put(writer: &mut Writer, field: u32, tensors: &[Tensor]) {
     let (mut copied, mut shared) = (0, 0);
     for tensor in tensors {
         let len = tensor.num_bytes();
-        *if len < Writer::SHARE_MIN { &mut copied } else { &mut shared } += len;
+        *if len < SHARE_MIN { &mut copied } else { &mut shared } += len;
         copied += head(tensor).map(prost::length_delimiter_len).sum::<usize>();
     }
     writer.put_key(field, copied + shared);
@@ -68,7 +68,7 @@ pub(crate) fn put(writer: &mut Writer, field: u32, tensors: &[Tensor]) {
     for tensor in tensors {
         head(tensor).for_each(|number| writer.put_varint(number));
         match tensor.as_bytes() {
-            Ok(bytes) if bytes.len() < Writer::SHARE_MIN => writer.put_slice(bytes),
+            Ok(bytes) if bytes.len() < SHARE_MIN => writer.put_slice(bytes),
             _ => writer.share(tensor.content()),
         }
     }
@@ -90,8 +90,7 @@ fn take(message: &mut Pieces) -> Result<Tensor> {
     }
     // What is no number is no size either.
     let shape = Shape::checked((0..rank).map(|_| varint(message, WHAT).map_or(-1, |size| size as i64)))?;
-    let len = shape.dims().iter().try_fold(dtype.size(), |bytes, &size| bytes.checked_mul(size));
-    if len.is_none_or(|len| len > message.len()) {
+    if byte_count(dtype, &shape).is_none_or(|len| len > message.len()) {
         return Err(invalid!("a tensor of {dtype} and shape {shape} does not fit in {} bytes", message.len()));
     }
     let mut tensor = ArrivingTensor::new(dtype, shape)?;

@@ -15,7 +15,7 @@ pub const MESSAGE_MAX: usize = i32::MAX as usize;
 pub const PREFIX: usize = 5;
 
 /// What is shorter is copied: a frame of its own would cost more.
-const SHARE_MIN: usize = 8 << 10;
+pub(crate) const SHARE_MIN: usize = 8 << 10;
 
 /// Pieces shorter than this are put together, up to a length that is worth a copy.
 const GATHER_MAX: usize = 512;
@@ -159,9 +159,6 @@ impl Default for Writer {
 }
 
 impl Writer {
-    /// What is shorter is copied, and need not be shared.
-    pub(crate) const SHARE_MIN: usize = SHARE_MIN;
-
     /// A whole message, or some of its fields.
     pub fn message(mut self, message: &impl Message) -> Writer {
         self.put_message(message);

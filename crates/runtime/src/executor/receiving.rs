@@ -113,11 +113,7 @@ impl Step {
                 Arrived::Alone => local.push(node),
             }
         }
-        if brief::is_brief() {
-            self.work_briefly(self.root.clone(), local);
-        } else {
-            self.work(self.root.clone(), local);
-        }
+        self.go_on(self.root.clone(), local);
     }
 }
 

@@ -218,6 +218,11 @@ impl Step {
         }
     }
 
+    /// Works on what follows from a wait that is over, as the calling thread has the time; its token is given back.
+    pub(super) fn go_on(self: &Arc<Step>, iteration: Arc<Iteration>, local: Local) {
+        if brief::is_brief() { self.work_briefly(iteration, local) } else { self.work(iteration, local) }
+    }
+
     /// Runs nodes until this thread has none left, then gives its token back.
     pub(super) fn work(self: &Arc<Step>, mut iteration: Arc<Iteration>, mut local: Local) {
         while !self.context.is_ended() && self.run_next(&mut iteration, &mut local) {}
@@ -633,11 +638,7 @@ impl Waiting {
             Err(e) => self.step.fail(&self.step.plan.nodes[self.node as usize], e),
             Ok(mut outputs) => self.step.finish(&self.iteration, self.node, &mut outputs, false, &mut local),
         }
-        if brief::is_brief() {
-            self.step.work_briefly(self.iteration.clone(), local);
-        } else {
-            self.step.work(self.iteration.clone(), local);
-        }
+        self.step.go_on(self.iteration.clone(), local);
     }
 }
 
