@@ -6,6 +6,7 @@
 //!
 //! The pool knows nothing of priorities or of cancelling: what was spawned runs.
 
+use crate::crowd::Crowd;
 use crossbeam_deque::{Injector, Steal, Stealer, Worker};
 use parking_lot::{Condvar, Mutex};
 use std::any::Any;
@@ -46,7 +47,7 @@ impl Pool {
                 .spawn(move || work(shared, index, deque))
                 .expect("the system refuses a thread: no computation is possible");
         }
-        Pool { handle: Some(Arc::new(Handle { shared, threads })) }
+        Pool { handle: Some(Arc::new(Handle { shared, threads, crowd: Crowd::new() })) }
     }
 
     /// A pool without threads: everything runs on the caller, `spawn` at once.
@@ -62,6 +63,11 @@ impl Pool {
     /// How many threads a loop can use.
     pub fn threads(&self) -> usize {
         self.handle.as_ref().map_or(1, |handle| handle.threads)
+    }
+
+    /// Whether other threads would only take the core from those who work: then it is better not to wake any.
+    pub fn is_crowded(&self) -> bool {
+        self.handle.as_ref().is_some_and(|handle| handle.crowd.is_crowded())
     }
 
     /// Whether a thread looks for work at this moment: it joins a loop at once, while others have to be woken.
@@ -89,7 +95,8 @@ impl Pool {
         let grain = grain.max(1);
         let is_short = grain > 1 && len < grain.saturating_mul(WORTH_WAKING);
         let is_alone = len <= grain || is_short && !self.is_awake();
-        let Some(handle) = self.handle.as_ref().filter(|handle| handle.threads > 1 && !is_alone) else {
+        let helped = |handle: &&Arc<Handle>| !is_alone && handle.threads > 1 && !handle.crowd.is_crowded();
+        let Some(handle) = self.handle.as_ref().filter(helped) else {
             if len > 0 {
                 body.run(0..len);
             }
@@ -232,6 +239,7 @@ impl<T> SharedMut<T> {
 struct Handle {
     shared: Arc<Shared>,
     threads: usize,
+    crowd: Crowd,
 }
 
 impl Drop for Handle {

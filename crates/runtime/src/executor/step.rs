@@ -241,8 +241,10 @@ impl Step {
             *iteration = other;
             node
         } else if let Some((other, node)) = local.costly.pop() {
-            for (iteration, node) in local.costly.drain(..) {
-                self.spawn(iteration, node);
+            if !local.costly.is_empty() && !self.plan.device.pool().is_crowded() {
+                for (iteration, node) in local.costly.drain(..) {
+                    self.spawn(iteration, node);
+                }
             }
             local.ran_costly = true;
             *iteration = other;
