@@ -82,6 +82,8 @@ pub struct RunGraph {
     pub connection: Option<Arc<Connection>>,
     /// The task to which what the graph sends goes by way of the answer, if it is small.
     pub bring_to: Option<TaskName>,
+    /// How many bytes of what is not small go there as well.
+    pub bring_large: usize,
     /// What comes to this task by way of others' answers.
     pub bringing: Option<Arc<Bringing>>,
 }
@@ -144,6 +146,10 @@ pub trait WorkerInterface: Send + Sync {
     /// Whether it knows how to bring what it sends along with its answers.
     fn can_bring(&self) -> bool {
         false
+    }
+    /// How many bytes of values may go along with a call to run a graph; others are asked for.
+    fn early_bytes_max(&self) -> usize {
+        0
     }
     /// Takes values that this task sends in a step, together if it can; `None` if it cannot.
     fn receive_group(&self, _step: i64, _keys: &Arc<[RendezvousKey]>, _receiver: Arc<dyn Receiver>) -> Option<Asked> {

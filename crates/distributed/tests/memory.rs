@@ -266,6 +266,9 @@ impl WorkerInterface for Wire {
     fn can_bring(&self) -> bool {
         true
     }
+    fn early_bytes_max(&self) -> usize {
+        64 << 10
+    }
     fn recv_tensor(&self, step: i64, key: RendezvousKey) -> Call<'_, Delivery> {
         self.wires.state.asked.fetch_add(1, Ordering::Relaxed);
         self.call(move |w| w.recv_tensor(step, key))

@@ -181,6 +181,30 @@ pub struct NamedTensorProto {
     #[prost(message, optional, tag = "2")]
     pub tensor: ::core::option::Option<TensorProto>,
 }
+/// Ours: a tensor that stands in the sender's memory for as long as the call lasts, and is to be read there.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LentTensor {
+    /// What it is: a name, a rendezvous key,
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// or a place in a list.
+    #[prost(uint32, tag = "2")]
+    pub place: u32,
+    /// Whose memory.
+    #[prost(uint32, tag = "3")]
+    pub process: u32,
+    /// A number that is there for as long as the tensor is.
+    #[prost(uint64, tag = "4")]
+    pub seal_address: u64,
+    #[prost(fixed64, tag = "5")]
+    pub seal: u64,
+    #[prost(uint64, tag = "6")]
+    pub address: u64,
+    #[prost(enumeration = "DataType", tag = "7")]
+    pub dtype: i32,
+    #[prost(int64, repeated, tag = "8")]
+    pub dim: ::prost::alloc::vec::Vec<i64>,
+}
 /// Names something that lives on a device: a variable, a queue, a table.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ResourceHandleProto {
@@ -2968,6 +2992,9 @@ pub struct RunStepRequest {
     /// Random; a retry carries the same, so that a step is not run twice. 0 is not tracked.
     #[prost(int64, tag = "8")]
     pub request_id: i64,
+    /// Ours: values like those in `feed`.
+    #[prost(message, repeated, tag = "1000")]
+    pub lent_feed: ::prost::alloc::vec::Vec<LentTensor>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RunStepResponse {
@@ -3551,9 +3578,15 @@ pub struct RunGraphRequest {
     pub create_worker_session_called: bool,
     #[prost(int64, tag = "11")]
     pub request_id: i64,
-    /// Ours: the task to which small values that the graph sends go by way of the answer.
+    /// Ours: the task to which small values that the graph sends go by way of the answer,
     #[prost(string, tag = "1000")]
     pub bring_to: ::prost::alloc::string::String,
+    /// and whether the caller can read the others in our memory.
+    #[prost(bool, tag = "1001")]
+    pub may_lend: bool,
+    /// Ours: values like those in `send`, by rendezvous key.
+    #[prost(message, repeated, tag = "1002")]
+    pub lent: ::prost::alloc::vec::Vec<LentTensor>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RunGraphResponse {
@@ -3581,6 +3614,9 @@ pub struct RunGraphResponse {
     pub brought_dead: ::prost::alloc::vec::Vec<u32>,
     #[prost(bytes = "bytes", tag = "1003")]
     pub brought_values: ::prost::bytes::Bytes,
+    /// Ours: further values that were to be brought, by their places.
+    #[prost(message, repeated, tag = "1004")]
+    pub brought_lent: ::prost::alloc::vec::Vec<LentTensor>,
 }
 /// What to record while running.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

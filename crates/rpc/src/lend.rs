@@ -1,38 +1,37 @@
 //! Large values between tasks on one machine: the taker copies them out of the giver's memory, and no byte of them passes
 //! through a socket.
 //!
-//! Only tasks of our own kind know the calls, and a taker first tries whether it may read the giver's memory
-//! (`/ferroflow.Tensors/Probe`): the system allows that between processes of one user on one machine, if at all. Where it
-//! does not, and to TensorFlow's tasks, values go by `RecvTensor` as ever.
+//! Only tasks of our own kind know the calls, and a taker first tries whether it may read the giver's memory: the system
+//! allows that between processes of one user on one machine, if at all. Where it does not, and to TensorFlow's tasks, values
+//! are sent as ever.
 //!
-//! The answer to `/ferroflow.Tensors/Lend` says where the value stands. It stays there until the taker resets the call, or
-//! is gone, and with it goes a *seal*: a random number somewhere in the giver's memory that is wiped out before the value
-//! is let go of. Who finds the seal unbroken after reading has read the value that was meant, from the process that was
-//! meant. Who asks must be allowed to ask for the value itself: where a value stands is told in the answer alone.
+//! Values are lent in both directions. The answer to a call (`/ferroflow.Tensors/Lend`, or one that brings values) may say
+//! where one stands; it stays there until the caller resets the call, or is gone. And a call may do the same for what it
+//! would have carried, for as long as it lasts. Who asks must be allowed to ask for the value itself: where it stands is told
+//! in the answer alone. Who is told where to read takes the process from the connection, if it is the one that listens: a
+//! message could name another's.
 
 use crate::channel::{Channel, Lane, Outgoing};
 use crate::fields;
 use crate::grpc::message::{Broken, Incoming};
+use crate::lent::{self, Loan, Seal};
 use crate::pieces::{Pieces, Writer};
-use crate::runtime;
-use crate::server::{Kept, SHORT_MAX};
+use crate::server::Kept;
 use bytes::Bytes;
-use distributed::brief;
 use distributed::interface::WorkerInterface;
-use framework::{Delivery, Env, RendezvousKey, SystemEnv};
+use framework::{Delivery, RendezvousKey};
+use proto::LentTensor;
 use std::io;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use tensor::{Code, DType, Result, Shape, Tensor, invalid, unavailable};
+use std::sync::atomic::{AtomicU8, Ordering};
+use tensor::{Code, Error, Result, Tensor, unavailable};
 
 const LEND: &str = "/ferroflow.Tensors/Lend";
 const PROBE: &str = "/ferroflow.Tensors/Probe";
+const PROBE_ME: &str = "/ferroflow.Tensors/ProbeMe";
 const TENSOR: u32 = 1;
 
-/// What is shorter had better come with the answer.
-const LEND_MIN: usize = 64 << 10;
-/// What is longer is read by several threads.
-const PART: usize = 8 << 20;
-const PARTS_MAX: usize = 4;
+/// Values that come with a call or its answer are lent up to this much: what follows must wait until all are read.
+pub(crate) const TOGETHER_MAX: usize = 4 << 20;
 
 /// Asks for a value of a step.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -49,54 +48,14 @@ struct LendResponse {
     #[prost(bool, tag = "2")]
     is_dead: bool,
     #[prost(message, optional, tag = "3")]
-    lent: Option<Lent>,
+    lent: Option<LentTensor>,
 }
 
-/// Where a value stands, and what it is.
+/// Whether the caller's memory can be read.
 #[derive(Clone, PartialEq, prost::Message)]
-struct Lent {
-    #[prost(uint32, tag = "1")]
-    process: u32,
-    #[prost(uint64, tag = "2")]
-    seal_address: u64,
-    #[prost(fixed64, tag = "3")]
-    seal: u64,
-    #[prost(uint64, tag = "4")]
-    address: u64,
-    #[prost(int32, tag = "5")]
-    dtype: i32,
-    #[prost(int64, repeated, tag = "6")]
-    dims: Vec<i64>,
-}
-
-/// A value that is being read by another process. The seal is broken first: fields are dropped in order.
-struct Loan {
-    seal: Seal,
-    _content: Bytes,
-}
-
-/// A number that stands for as long as what it vouches for.
-struct Seal(Box<AtomicU64>);
-
-impl Seal {
-    fn new() -> Seal {
-        Seal(Box::new(AtomicU64::new(SystemEnv::default().random_u64() | 1)))
-    }
-
-    fn describe(&self) -> Lent {
-        Lent {
-            process: std::process::id(),
-            seal_address: (&raw const *self.0) as u64,
-            seal: self.0.load(Ordering::Relaxed),
-            ..Default::default()
-        }
-    }
-}
-
-impl Drop for Seal {
-    fn drop(&mut self) {
-        self.0.swap(0, Ordering::SeqCst);
-    }
+struct ProbeMeResponse {
+    #[prost(bool, tag = "1")]
+    can_read: bool,
 }
 
 /// Answers a call for a value, which is kept as long as the caller wants.
@@ -106,18 +65,13 @@ pub(crate) async fn lend(worker: &dyn WorkerInterface, message: Pieces, kept: &K
     let mut writer = Writer::default();
     match worker.recv_tensor(request.step_id, key).await? {
         Delivery::Dead => writer.put_message(&LendResponse { is_dead: true, lent: None }),
-        Delivery::Tensor(tensor) if tensor.dtype().is_plain() && tensor.num_bytes() >= LEND_MIN => {
-            let loan = Loan { seal: Seal::new(), _content: tensor.content() };
-            let lent = Lent {
-                address: loan._content.as_ptr() as u64,
-                dtype: tensor.dtype().number(),
-                dims: tensor.dims().iter().map(|&size| size as i64).collect(),
-                ..loan.seal.describe()
-            };
-            kept.keep(loan);
-            writer.put_message(&LendResponse { is_dead: false, lent: Some(lent) });
-        }
-        Delivery::Tensor(tensor) => writer.put_tensor_field(TENSOR, &request.key, &tensor),
+        Delivery::Tensor(tensor) => match Loan::of(&tensor) {
+            Some((loan, lent)) => {
+                kept.keep(loan);
+                writer.put_message(&LendResponse { is_dead: false, lent: Some(lent) });
+            }
+            None => writer.put_tensor_field(TENSOR, &request.key, &tensor),
+        },
     }
     writer.finish("Lend")
 }
@@ -130,61 +84,105 @@ pub(crate) fn probe(kept: &Kept) -> Result<Vec<Bytes>> {
     body
 }
 
-/// Takes large values from one peer.
-pub(crate) struct Loans {
-    channel: Channel,
-    /// Whether the peer's memory can be read.
-    readable: AtomicU8,
+/// Answers a call that wants to know whether the caller's memory can be read.
+pub(crate) fn probe_me(message: Pieces, process: Option<u32>) -> Result<Vec<Bytes>> {
+    let lent: LentTensor = message.decode("a ProbeMe request")?;
+    let can_read = process.is_some_and(|process| lent::can_read(&LentTensor { process, ..lent }));
+    Writer::default().message(&ProbeMeResponse { can_read }).finish("ProbeMe")
 }
+
+/// Reads values that came with a call from this process.
+pub(crate) async fn read_all(lent: Vec<LentTensor>, process: Option<u32>) -> Result<Vec<(String, Tensor)>> {
+    let mut values = Vec::with_capacity(lent.len());
+    for lent in lent {
+        let failed =
+            |why: &dyn std::fmt::Display| unavailable!("'{}' could not be read where it is lent: {why}", lent.name);
+        let process = process.ok_or_else(|| failed(&"the caller is not known to be on this machine"))?;
+        let tensor = lent::read(&LentTensor { process, name: String::new(), ..lent.clone() }).await?;
+        values.push((lent.name.clone(), tensor.map_err(|e| failed(&e))?));
+    }
+    Ok(values)
+}
+
+/// Whether something is possible, once it has been tried.
+#[derive(Default)]
+struct Tried(AtomicU8);
 
 const UNKNOWN: u8 = 0;
 const YES: u8 = 1;
 const NO: u8 = 2;
 
-impl Loans {
+impl Tried {
+    fn is_known(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != UNKNOWN
+    }
+
+    fn is_possible(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == YES
+    }
+
+    /// Notes how it went. A peer that did not answer is asked again the next time.
+    fn note(&self, result: Result<bool>) {
+        let state = match result {
+            Ok(true) => YES,
+            Ok(false) => NO,
+            Err(e) if e.code == Code::Unimplemented => NO,
+            Err(_) => return,
+        };
+        self.0.store(state, Ordering::Relaxed);
+    }
+
+    fn forget(&self) {
+        self.0.store(UNKNOWN, Ordering::Relaxed);
+    }
+}
+
+/// Takes large values from one peer.
+pub(crate) struct Borrower {
+    channel: Channel,
+    /// Whether the peer's memory can be read.
+    can_read: Tried,
+}
+
+impl Borrower {
     /// Nothing is known of the peer yet.
-    pub(crate) fn new(channel: Channel) -> Loans {
-        Loans { channel, readable: AtomicU8::new(UNKNOWN) }
+    pub(crate) fn new(channel: Channel) -> Borrower {
+        Borrower { channel, can_read: Tried::default() }
     }
 
     /// Whether values can be taken from the peer's memory: tried once.
-    pub(crate) async fn are_possible(&self) -> bool {
+    pub(crate) async fn can_borrow(&self) -> bool {
         if !cfg!(target_os = "linux") || !self.channel.is_of_our_kind() {
             return false;
         }
-        if self.readable.load(Ordering::Relaxed) == UNKNOWN {
-            // A peer that did not answer is asked again the next time.
-            let Some(readable) = self.try_to_read().await else { return false };
-            self.readable.store(if readable { YES } else { NO }, Ordering::Relaxed);
+        if !self.can_read.is_known() {
+            let call = Writer::default().finish(PROBE).map(|body| outgoing(PROBE, body));
+            self.can_read.note(match call {
+                Ok(call) => self.channel.call(call, try_to_read).await,
+                Err(e) => Err(e),
+            });
         }
-        self.readable.load(Ordering::Relaxed) == YES
-    }
-
-    async fn try_to_read(&self) -> Option<bool> {
-        let body = Writer::default().finish(PROBE).ok()?;
-        let call = Outgoing { path: PROBE, body, limit: None, lane: Lane::Control, tries: 1 };
-        match self.channel.call(call, try_to_read).await {
-            Ok(readable) => Some(readable),
-            Err(e) => (e.code == Code::Unimplemented).then_some(false),
-        }
+        self.can_read.is_possible()
     }
 
     /// Takes a value of a step.
     pub(crate) async fn take(&self, step: i64, key: &RendezvousKey) -> Result<Delivery> {
         let request = LendRequest { step_id: step, key: key.as_str().to_string() };
         let body = Writer::default().message(&request).finish(LEND)?;
-        let call = Outgoing { path: LEND, body, limit: None, lane: Lane::Control, tries: 1 };
-        self.channel.call(call, read_answer).await?.map_err(|e| {
-            self.readable.store(UNKNOWN, Ordering::Relaxed);
-            unavailable!("'{}' could not be read from the memory of {}: {e}", key.as_str(), self.channel.peer())
-        })
+        let read = self.channel.call(outgoing(LEND, body), read_answer).await?;
+        read.map_err(|e| self.unreadable(key.as_str(), &e))
+    }
+
+    /// The failure to read something, after which it is tried anew whether anything can be read.
+    pub(crate) fn unreadable(&self, what: &str, e: &io::Error) -> Error {
+        self.can_read.forget();
+        unavailable!("'{what}' could not be read from the memory of {}: {e}", self.channel.peer())
     }
 }
 
 async fn try_to_read(incoming: &mut Incoming) -> Result<Option<bool>, Broken> {
     let Some(answer) = incoming.message_and_leave().await? else { return Ok(None) };
-    let lent: Lent = answer.decode("the answer to Probe")?;
-    Ok(Some(lent.read(&mut []).is_ok()))
+    Ok(Some(lent::can_read(&answer.decode("the answer to Probe")?)))
 }
 
 /// Reads an answer, and the value where it stands: the call lasts for as long.
@@ -198,133 +196,70 @@ async fn read_answer(incoming: &mut Incoming) -> Result<Option<io::Result<Delive
         let tensor = fields::tensor(tensors.into_iter().next_back().unwrap_or_default())?;
         return Ok(Some(Ok(Delivery::Tensor(tensor))));
     };
-    let shape = Shape::checked(lent.dims.iter().copied())?;
-    let dtype = DType::from_number(lent.dtype).ok_or_else(|| invalid!("{} is not an element type", lent.dtype))?;
-    if shape.num_elements() > SHORT_MAX / dtype.size().max(1) {
-        brief::enough_time().await;
-    }
-    let mut read = Ok(());
-    let tensor = Tensor::from_filled(dtype, shape, |buffer| {
-        read = lent.read(buffer);
-        Ok(())
-    })?;
-    Ok(Some(read.map(|()| Delivery::Tensor(tensor))))
+    Ok(Some(lent::read(&lent).await?.map(Delivery::Tensor)))
 }
 
-impl Lent {
-    /// Copies what is lent. It fails if that cannot be read, or may have been let go of meanwhile.
-    fn read(&self, buffer: &mut [u8]) -> io::Result<()> {
-        let parts = buffer.len().div_ceil(PART).clamp(1, PARTS_MAX.min(runtime::cores()));
-        let part_len = buffer.len().div_ceil(parts).max(1);
-        let copy = |index: usize, part: &mut [u8]| {
-            let address = self.address.wrapping_add((index * part_len) as u64);
-            memory::read(self.process, address, part)
-        };
-        std::thread::scope(|scope| {
-            let mut parts = buffer.chunks_mut(part_len).enumerate();
-            let first = parts.next();
-            let others: Vec<_> = parts.map(|(i, part)| scope.spawn(move || copy(i, part))).collect();
-            first.map_or(Ok(()), |(i, part)| copy(i, part))?;
-            others.into_iter().try_for_each(|other| other.join().unwrap_or_else(|_| Err(io::Error::other("a panic"))))
-        })?;
-        let mut seal = [0; size_of::<u64>()];
-        memory::read(self.process, self.seal_address, &mut seal)?;
-        match u64::from_ne_bytes(seal) == self.seal {
-            true => Ok(()),
-            false => Err(io::Error::other("it was let go of before it was read")),
+/// Lets one peer read large values that calls to it would have carried.
+pub(crate) struct Lender {
+    channel: Channel,
+    /// Whether the peer can read our memory.
+    can_read: Tried,
+}
+
+impl Lender {
+    /// Nothing is known of the peer yet.
+    pub(crate) fn new(channel: Channel) -> Lender {
+        Lender { channel, can_read: Tried::default() }
+    }
+
+    /// Whether the peer is known to be able to read our memory.
+    pub(crate) fn can_lend(&self) -> bool {
+        self.channel.is_of_our_kind() && self.can_read.is_possible()
+    }
+
+    /// Lends those of a call's values that had better not be sent, which are taken off the list. The loans are to be kept
+    /// until the call has ended.
+    pub(crate) async fn lend<N>(
+        &self,
+        values: &mut Vec<(N, Tensor)>,
+        name: impl Fn(&N) -> &str,
+    ) -> (Vec<LentTensor>, Vec<Loan>) {
+        let (mut lent, mut loans) = (Vec::new(), Vec::new());
+        if values.iter().any(|(_, tensor)| Loan::pays(tensor)) {
+            self.find_out().await;
         }
-    }
-}
-
-#[cfg(target_os = "linux")]
-mod memory {
-    //! The memory of another process.
-
-    use std::ffi::{c_int, c_ulong, c_void};
-    use std::io;
-
-    #[repr(C)]
-    struct Range {
-        start: *mut c_void,
-        len: usize,
-    }
-
-    unsafe extern "C" {
-        fn process_vm_readv(
-            process: c_int,
-            local: *const Range,
-            local_count: c_ulong,
-            remote: *const Range,
-            remote_count: c_ulong,
-            flags: c_ulong,
-        ) -> isize;
-    }
-
-    /// Copies as many bytes as `buffer` takes.
-    pub(super) fn read(process: u32, mut address: u64, mut buffer: &mut [u8]) -> io::Result<()> {
-        let process = c_int::try_from(process).map_err(io::Error::other)?;
-        while !buffer.is_empty() {
-            let local = Range { start: buffer.as_mut_ptr().cast(), len: buffer.len() };
-            let start = usize::try_from(address).map_err(io::Error::other)? as *mut c_void;
-            let remote = Range { start, len: buffer.len() };
-            // SAFETY: the system writes to nothing but the buffer, which is borrowed for as long, and checks the rest.
-            let count = unsafe { process_vm_readv(process, &local, 1, &remote, 1, 0) };
-            let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
-            if count == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            buffer = &mut buffer[count..];
-            address += count as u64;
+        if self.can_lend() {
+            values.retain(|(key, tensor)| {
+                let Some((loan, place)) = Loan::of(tensor) else { return true };
+                lent.push(LentTensor { name: name(key).to_string(), ..place });
+                loans.push(loan);
+                false
+            });
         }
-        Ok(())
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-mod memory {
-    //! The memory of another process, which cannot be read here.
-
-    use std::io;
-
-    /// Fails.
-    pub(super) fn read(_: u32, _: u64, _: &mut [u8]) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-}
-
-#[cfg(all(test, target_os = "linux"))]
-mod tests {
-    use super::*;
-
-    fn lent(values: &[u8]) -> (Loan, Lent) {
-        let loan = Loan { seal: Seal::new(), _content: Bytes::copy_from_slice(values) };
-        let lent = Lent { address: loan._content.as_ptr() as u64, ..loan.seal.describe() };
-        (loan, lent)
+        (lent, loans)
     }
 
-    #[test]
-    fn what_is_lent_is_read_in_parts() {
-        for len in [0, 1, LEND_MIN, PART + 1, 3 * PART - 5] {
-            let values: Vec<u8> = (0..len).map(|i| (i / 4096 + i) as u8).collect();
-            let (_loan, lent) = lent(&values);
-            let mut found = vec![0; len];
-            lent.read(&mut found).unwrap();
-            assert!(found == values, "{len} bytes");
+    /// Tries whether the peer can read our memory, unless that is known.
+    pub(crate) async fn find_out(&self) {
+        if cfg!(target_os = "linux") && self.channel.is_of_our_kind() && !self.can_read.is_known() {
+            self.can_read.note(self.try_to_be_read().await);
         }
     }
 
-    #[test]
-    fn a_broken_seal_and_other_memory_are_seen() {
-        let (loan, lent) = lent(&[7; 100]);
-        let mut found = [0; 100];
-        lent.read(&mut found).unwrap();
-        assert!(Lent { seal: lent.seal ^ 2, ..lent.clone() }.read(&mut found).is_err());
-        assert!(Lent { address: 8, ..lent.clone() }.read(&mut found).is_err());
-        assert!(Lent { address: u64::MAX - 3, ..lent.clone() }.read(&mut found).is_err());
-        assert!(Lent { seal_address: 8, ..lent.clone() }.read(&mut found).is_err());
-        assert!(Lent { process: u32::MAX, ..lent.clone() }.read(&mut found).is_err());
-        let Loan { seal, _content } = loan;
-        seal.0.store(0, Ordering::Relaxed);
-        assert!(lent.read(&mut found).unwrap_err().to_string().contains("let go of"));
+    async fn try_to_be_read(&self) -> Result<bool> {
+        let seal = Seal::new();
+        let body = Writer::default().message(&seal.describe()).finish(PROBE_ME)?;
+        let answer: ProbeMeResponse =
+            self.channel.unary(outgoing(PROBE_ME, body)).await?.decode("the answer to ProbeMe")?;
+        Ok(answer.can_read)
     }
+
+    /// A call that lent something has failed: it is tried anew whether the peer can read.
+    pub(crate) fn doubt(&self) {
+        self.can_read.forget();
+    }
+}
+
+fn outgoing(path: &'static str, body: Vec<Bytes>) -> Outgoing {
+    Outgoing { path, body, limit: None, lane: Lane::Control, tries: 1 }
 }

@@ -18,6 +18,7 @@ pub mod grpc;
 pub mod holder;
 mod joined;
 mod lend;
+mod lent;
 pub mod lost;
 pub mod master_service;
 #[cfg(target_os = "linux")]

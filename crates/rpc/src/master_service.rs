@@ -3,7 +3,7 @@
 use crate::pieces::{Pieces, Writer};
 use crate::request_ids::RequestIds;
 use crate::server::{Call, Service, unknown_method};
-use crate::{fields, freed};
+use crate::{fields, freed, lend};
 use bytes::Bytes;
 use distributed::interface::{MasterInterface, RunStep, RunStepReply};
 use framework::{BoxFuture, Connection};
@@ -28,7 +28,7 @@ impl MasterService {
         match method {
             "CreateSession" => self.create_session(message, &call.connection).await,
             "ExtendSession" => self.extend_session(message, &call.connection).await,
-            "RunStep" => self.run_step(message, &call.connection).await,
+            "RunStep" => self.run_step(message, &call.connection, call.process).await,
             "PartialRunSetup" => self.partial_run_setup(message).await,
             "MakeCallable" => self.make_callable(message).await,
             "RunCallable" => self.run_callable(message, &call.connection).await,
@@ -55,12 +55,17 @@ impl MasterService {
         finish(&proto::ExtendSessionResponse { new_graph_version: extended.await? }, "ExtendSession")
     }
 
-    async fn run_step(&self, message: Pieces, connection: &Arc<Connection>) -> Result<Vec<Bytes>> {
+    async fn run_step(
+        &self,
+        message: Pieces,
+        connection: &Arc<Connection>,
+        process: Option<u32>,
+    ) -> Result<Vec<Bytes>> {
         const FEED: u32 = 2;
         let (request, feeds) = fields::split::<proto::RunStepRequest>(message, FEED, "a RunStep request")?;
         self.master.heard(&request.session_handle, connection);
         let in_body = request.store_errors_in_response_body;
-        match self.run_split_step(request, feeds).await {
+        match self.run_split_step(request, feeds, process).await {
             Err(error) if in_body => finish(
                 &proto::RunStepResponse {
                     status_code: error.code as i32,
@@ -73,12 +78,19 @@ impl MasterService {
         }
     }
 
-    async fn run_split_step(&self, request: proto::RunStepRequest, feeds: Vec<Pieces>) -> Result<Vec<Bytes>> {
+    async fn run_split_step(
+        &self,
+        request: proto::RunStepRequest,
+        feeds: Vec<Pieces>,
+        process: Option<u32>,
+    ) -> Result<Vec<Bytes>> {
         const TENSOR: u32 = 1;
         self.requests.track(request.request_id, "RunStep (Master)")?;
+        let mut feeds: Vec<_> = feeds.into_iter().map(fields::named_tensor).collect::<Result<_>>()?;
+        feeds.extend(lend::read_all(request.lent_feed, process).await?);
         let reply = self.master.run_step(RunStep {
             session: request.session_handle,
-            feeds: feeds.into_iter().map(fields::named_tensor).collect::<Result<_>>()?,
+            feeds,
             fetches: request.fetch.clone(),
             targets: request.target,
             options: request.options.unwrap_or_default(),

@@ -54,16 +54,24 @@ pub struct Near {
     socket: AsyncFd<Socket>,
     /// The same socket, watched for room.
     room: Option<AsyncFd<Socket>>,
+    process: Option<u32>,
 }
 
 impl Near {
     /// A connection to a process of this user; none if the other end is somebody else's.
     pub(crate) fn new(stream: UnixStream) -> io::Result<Option<Near>> {
-        if stream.peer_cred()?.uid() != geteuid().as_raw() {
+        let peer = stream.peer_cred()?;
+        if peer.uid() != geteuid().as_raw() {
             return Ok(None);
         }
+        let process = peer.pid().and_then(|process| process.try_into().ok());
         let socket = watched(stream.into_std()?.into(), Interest::READABLE)?;
-        Ok(Some(Near { socket, room: None }))
+        Ok(Some(Near { socket, room: None, process }))
+    }
+
+    /// The process at the other end, as the system knows it.
+    pub(crate) fn process(&self) -> Option<u32> {
+        self.process
     }
 
     pub(crate) fn into_socket(self) -> Socket {

@@ -3,9 +3,11 @@
 //! How many bytes the elements take follows from that, so that nothing is said twice. Only tasks of our own kind read this.
 
 use crate::fields::{byte_count, varint};
+use crate::lent::Loan;
 use crate::pieces::{Pieces, SHARE_MIN, Writer};
 use bytes::Buf;
 use framework::Delivery;
+use proto::LentTensor;
 use tensor::{ArrivingTensor, DType, Result, Shape, Tensor, invalid};
 
 /// The field of what comes with the answer to RunGraph.
@@ -34,6 +36,25 @@ impl Sorted {
             }
         }
         sorted
+    }
+
+    /// Takes out those tensors that had better be lent, and says where they stand.
+    pub(crate) fn lend(&mut self) -> (Vec<LentTensor>, Vec<Loan>) {
+        let (mut lent, mut loans) = (Vec::new(), Vec::new());
+        let values = std::mem::take(&mut self.ready).into_iter().zip(std::mem::take(&mut self.tensors));
+        for (place, tensor) in values {
+            match Loan::of(&tensor) {
+                Some((loan, described)) => {
+                    lent.push(LentTensor { place, ..described });
+                    loans.push(loan);
+                }
+                None => {
+                    self.ready.push(place);
+                    self.tensors.push(tensor);
+                }
+            }
+        }
+        (lent, loans)
     }
 }
 

@@ -2,18 +2,21 @@
 
 use crate::channel::{Channel, Lane, Outgoing};
 use crate::fields;
+use crate::lend::Lender;
 use crate::pieces::Writer;
 use crate::remote_worker::{by_name, fresh_id, in_body};
 use bytes::Bytes;
 use distributed::interface::{Call, DeviceList, MasterInterface, RunStep, RunStepReply, SessionHandle};
 use framework::SystemEnv;
 use prost::Message;
+use proto::LentTensor;
 use std::time::Duration;
 use tensor::{Result, Tensor};
 
 /// Stands for a master at the other end of a channel.
 pub struct RemoteMaster {
     channel: Channel,
+    lender: Lender,
     env: SystemEnv,
     options: RemoteOptions,
 }
@@ -40,7 +43,8 @@ impl RemoteMaster {
     /// The master at `host:port`, with or without `grpc://` before it. Nothing is sent yet.
     pub fn new(target: &str, options: RemoteOptions) -> RemoteMaster {
         let address = target.strip_prefix("grpc://").unwrap_or(target);
-        RemoteMaster { channel: Channel::for_client(address), env: SystemEnv::default(), options }
+        let channel = Channel::for_client(address);
+        RemoteMaster { lender: Lender::new(channel.clone()), channel, env: SystemEnv::default(), options }
     }
 
     async fn ask<M: Message + Default>(&self, path: &'static str, request: impl Message) -> Result<M> {
@@ -50,14 +54,28 @@ impl RemoteMaster {
         answer.decode("the answer")
     }
 
-    async fn run(&self, request: RunStep) -> Result<RunStepReply> {
-        const PATH: &str = "/tensorflow.MasterService/RunStep";
-        const TENSOR: u32 = 1;
+    async fn run(&self, mut request: RunStep) -> Result<RunStepReply> {
         let limit = match request.options.timeout_in_ms {
             ms if ms > 0 => Some(Duration::from_millis(ms as u64)),
             _ => self.options.operation_timeout,
         };
-        let body = encode_run_step(&request, fresh_id(&self.env), limit)?;
+        let (lent_feed, loans) = self.lender.lend(&mut request.feeds, String::as_str).await;
+        let reply = self.run_with(&request, lent_feed, limit).await;
+        if !loans.is_empty() && reply.is_err() {
+            self.lender.doubt();
+        }
+        reply
+    }
+
+    async fn run_with(
+        &self,
+        request: &RunStep,
+        lent_feed: Vec<LentTensor>,
+        limit: Option<Duration>,
+    ) -> Result<RunStepReply> {
+        const PATH: &str = "/tensorflow.MasterService/RunStep";
+        const TENSOR: u32 = 1;
+        let body = encode_run_step(request, lent_feed, fresh_id(&self.env), limit)?;
         let answer =
             self.channel.unary(Outgoing { path: PATH, body, limit, lane: Lane::Control, tries: TRIES }).await?;
         let (head, tensors) = fields::split::<proto::RunStepResponse>(answer, TENSOR, "the answer to RunStep")?;
@@ -187,7 +205,12 @@ impl MasterInterface for RemoteMaster {
     }
 }
 
-fn encode_run_step(request: &RunStep, request_id: i64, limit: Option<Duration>) -> Result<Vec<Bytes>> {
+fn encode_run_step(
+    request: &RunStep,
+    lent_feed: Vec<LentTensor>,
+    request_id: i64,
+    limit: Option<Duration>,
+) -> Result<Vec<Bytes>> {
     const FEED: u32 = 2;
     let mut options = request.options.clone();
     options.timeout_in_ms = limit.map_or(0, |limit| limit.as_millis() as i64);
@@ -199,6 +222,7 @@ fn encode_run_step(request: &RunStep, request_id: i64, limit: Option<Duration>) 
         partial_run_handle: request.partial_run.clone(),
         store_errors_in_response_body: true,
         request_id,
+        lent_feed,
         ..Default::default()
     };
     let mut writer = Writer::default().message(&head);

@@ -4,7 +4,8 @@ use crate::channel::{Channel, Lane, Outgoing};
 use crate::fields::{self, Start};
 use crate::forget::{self, EndedSteps};
 use crate::grpc::message::{Broken, Incoming, prefix};
-use crate::lend::Loans;
+use crate::lend::{self, Borrower, Lender};
+use crate::lent;
 use crate::lost;
 use crate::packed;
 use crate::pieces::{PREFIX, Pieces, Writer};
@@ -17,7 +18,9 @@ use distributed::interface::{
 };
 use framework::{Arrived, Asked, Delivery, Env, Receiver, RendezvousKey, SystemEnv};
 use prost::Message;
+use proto::LentTensor;
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tensor::{ArrivingTensor, Code, Error, Result, Tensor, internal};
@@ -26,10 +29,14 @@ use tensor::{ArrivingTensor, Code, Error, Result, Tensor, internal};
 pub struct RemoteWorker {
     channel: Channel,
     small: Arc<SmallValues>,
-    loans: Loans,
+    borrower: Borrower,
+    lender: Lender,
     ended: EndedSteps,
     env: SystemEnv,
 }
+
+/// What is sent along with a call to run a graph must not hold up others.
+const EARLY_BYTES_MAX: usize = 64 << 10;
 
 /// How long a task may take to drop a session: its master does not wait for ever to close one.
 const DELETE_TIME: Duration = Duration::from_secs(10);
@@ -39,7 +46,8 @@ impl RemoteWorker {
     pub fn new(channel: Channel) -> RemoteWorker {
         RemoteWorker {
             small: SmallValues::new(channel.clone()),
-            loans: Loans::new(channel.clone()),
+            borrower: Borrower::new(channel.clone()),
+            lender: Lender::new(channel.clone()),
             ended: EndedSteps::default(),
             channel,
             env: SystemEnv::default(),
@@ -57,16 +65,35 @@ impl RemoteWorker {
         answer.decode("the answer")
     }
 
-    async fn run(&self, request: RunGraph) -> Result<RunGraphReply> {
+    async fn run(&self, mut request: RunGraph) -> Result<RunGraphReply> {
+        let (lent, loans) = self.lender.lend(&mut request.send, RendezvousKey::as_str).await;
+        let may_lend = request.bring_to.is_some() && self.borrower.can_borrow().await;
+        let reply = self.run_with(&request, lent, may_lend).await;
+        if !loans.is_empty() && reply.is_err() {
+            self.lender.doubt();
+        }
+        reply
+    }
+
+    async fn run_with(&self, request: &RunGraph, lent: Vec<LentTensor>, may_lend: bool) -> Result<RunGraphReply> {
         const PATH: &str = "/tensorflow.WorkerService/RunGraph";
-        const RECV: u32 = 1;
         let limit = request.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let body = encode_run_graph(&request, fresh_id(&self.env))?;
-        let answer = self.channel.unary(Outgoing { path: PATH, body, limit, lane: Lane::Control, tries: 1 }).await?;
-        let (head, recv) = fields::split::<proto::RunGraphResponse>(answer, RECV, "the answer to RunGraph")?;
+        let body = encode_run_graph(request, lent, may_lend, fresh_id(&self.env))?;
+        let call = Outgoing { path: PATH, body, limit, lane: Lane::Control, tries: 1 };
+        let answer = match may_lend {
+            // The call lasts until what came with the answer has been read.
+            true => self.channel.call(call, read_answer_and_loans).await?,
+            false => self.channel.call(call, read_answer).await?,
+        };
+        let RunAnswer { head, recv, large } = answer;
         in_body(head.status_code, head.status_error_message, head.status_is_derived)?;
+        let mut brought = packed::read(&head.brought, &head.brought_dead, head.brought_values.into())?;
+        for (place, read) in large {
+            let tensor = read.map_err(|e| self.borrower.unreadable("what was brought", &e))?;
+            brought.push((place, Delivery::Tensor(tensor)));
+        }
         Ok(RunGraphReply {
-            brought: packed::read(&head.brought, &head.brought_dead, head.brought_values.into())?,
+            brought,
             recv: by_name(recv, request.recv.iter().map(RendezvousKey::as_str))?,
             step_stats: head.step_stats.unwrap_or_default(),
             graphs: head.partition_graph,
@@ -84,8 +111,8 @@ impl RemoteWorker {
     }
 
     async fn receive_large(&self, step: i64, key: &RendezvousKey) -> Result<Delivery> {
-        match self.loans.are_possible().await {
-            true => self.loans.take(step, key).await,
+        match self.borrower.can_borrow().await {
+            true => self.borrower.take(step, key).await,
             false => self.receive_alone(step, key).await,
         }
     }
@@ -130,6 +157,36 @@ impl RemoteWorker {
         let path = "/tensorflow.WorkerService/CleanupGraph";
         self.ask::<proto::CleanupGraphResponse>(path, request, None).await.map(drop)
     }
+}
+
+/// An answer to RunGraph.
+struct RunAnswer {
+    head: proto::RunGraphResponse,
+    recv: Vec<Pieces>,
+    /// What was lent, by its places.
+    large: Vec<(u32, io::Result<Tensor>)>,
+}
+
+impl RunAnswer {
+    fn new(answer: Pieces) -> Result<RunAnswer> {
+        const RECV: u32 = 1;
+        let (head, recv) = fields::split::<proto::RunGraphResponse>(answer, RECV, "the answer to RunGraph")?;
+        Ok(RunAnswer { head, recv, large: Vec::new() })
+    }
+}
+
+async fn read_answer(incoming: &mut Incoming) -> Result<Option<RunAnswer>, Broken> {
+    let Some(answer) = incoming.message().await? else { return Ok(None) };
+    Ok(Some(RunAnswer::new(answer)?))
+}
+
+async fn read_answer_and_loans(incoming: &mut Incoming) -> Result<Option<RunAnswer>, Broken> {
+    let Some(answer) = incoming.message_and_leave().await? else { return Ok(None) };
+    let mut answer = RunAnswer::new(answer)?;
+    for lent in std::mem::take(&mut answer.head.brought_lent) {
+        answer.large.push((lent.place, lent::read(&lent).await?));
+    }
+    Ok(Some(answer))
 }
 
 /// Reads an answer to RecvTensor. A large tensor goes into its own memory as it comes, so that it never exists twice.
@@ -228,6 +285,7 @@ impl WorkerInterface for RemoteWorker {
             };
             let answer: proto::RegisterGraphResponse =
                 self.ask("/tensorflow.WorkerService/RegisterGraph", message, None).await?;
+            self.lender.find_out().await;
             Ok(answer.graph_handle)
         })
     }
@@ -250,6 +308,14 @@ impl WorkerInterface for RemoteWorker {
 
     fn can_bring(&self) -> bool {
         self.channel.is_of_our_kind()
+    }
+
+    fn early_bytes_max(&self) -> usize {
+        match (self.channel.is_of_our_kind(), self.lender.can_lend()) {
+            (false, _) => 0,
+            (true, false) => EARLY_BYTES_MAX,
+            (true, true) => lend::TOGETHER_MAX,
+        }
     }
 
     fn receive_group(&self, step: i64, keys: &Arc<[RendezvousKey]>, receiver: Arc<dyn Receiver>) -> Option<Asked> {
@@ -277,7 +343,7 @@ impl WorkerInterface for RemoteWorker {
     }
 }
 
-fn encode_run_graph(request: &RunGraph, request_id: i64) -> Result<Vec<Bytes>> {
+fn encode_run_graph(request: &RunGraph, lent: Vec<LentTensor>, may_lend: bool, request_id: i64) -> Result<Vec<Bytes>> {
     const SEND: u32 = 3;
     let head = proto::RunGraphRequest {
         session_handle: request.session.clone(),
@@ -295,6 +361,8 @@ fn encode_run_graph(request: &RunGraph, request_id: i64) -> Result<Vec<Bytes>> {
         store_errors_in_response_body: true,
         request_id,
         bring_to: request.bring_to.as_ref().map(ToString::to_string).unwrap_or_default(),
+        may_lend,
+        lent,
         ..Default::default()
     };
     let mut writer = Writer::default().message(&head);

@@ -86,6 +86,8 @@ pub struct Call {
     pub deadline: Option<Instant>,
     /// What it came over.
     pub connection: Arc<Connection>,
+    /// The process it came from, if that is one of this user's on this machine.
+    pub process: Option<u32>,
     /// For what must outlast the answer.
     pub kept: Kept,
 }
@@ -295,6 +297,7 @@ async fn next_connection(
 
 /// One connection, from its first byte to its last.
 async fn converse(stream: Stream, services: Services, memory: Arc<Budget>, mut phase: watch::Receiver<Phase>) {
+    let process = stream.process();
     let Ok(socket) = Socket::server(stream) else { return };
     let hold = Hold::default();
     let handshake = h2::server::Builder::new()
@@ -307,6 +310,7 @@ async fn converse(stream: Stream, services: Services, memory: Arc<Budget>, mut p
         .handshake::<_, Bytes>(Joined::new(socket, hold.clone()));
     let Ok(Ok(mut connection)) = tokio::time::timeout(HANDSHAKE_TIME, handshake).await else { return };
     let connection_end = ConnectionEnd(Connection::open());
+    let caller = Caller { connection: connection_end.0.clone(), process };
     let mut busy = Busy::default();
     loop {
         match *phase.borrow_and_update() {
@@ -317,11 +321,18 @@ async fn converse(stream: Stream, services: Services, memory: Arc<Budget>, mut p
         match next_request(&mut connection, &hold, &mut phase, &mut busy).await {
             ControlFlow::Continue(None) => {}
             ControlFlow::Continue(Some((request, respond))) => {
-                start(request, respond, &services, &memory, &phase, &connection_end.0, &busy).await;
+                start(request, respond, &services, &memory, &phase, &caller, &busy).await;
             }
             ControlFlow::Break(()) => return,
         }
     }
+}
+
+/// Where calls come from.
+#[derive(Clone)]
+struct Caller {
+    connection: Arc<Connection>,
+    process: Option<u32>,
 }
 
 /// Sees to it, when dropped, that those are lost who had this connection alone.
@@ -401,7 +412,7 @@ async fn start(
     services: &Services,
     memory: &Arc<Budget>,
     phase: &watch::Receiver<Phase>,
-    connection: &Arc<Connection>,
+    caller: &Caller,
     busy: &Busy,
 ) {
     let (service, method) = match route(&request, services) {
@@ -409,9 +420,9 @@ async fn start(
         Err(error) => return refuse(&mut respond, &error),
     };
     let takes_long = service.takes_long(&method);
-    let (phase, memory, connection) = (phase.clone(), memory.clone(), connection.clone());
+    let (phase, memory, caller) = (phase.clone(), memory.clone(), caller.clone());
     let call = Box::pin(async move {
-        answer(request, respond, service, method, memory, connection).await;
+        answer(request, respond, service, method, memory, caller).await;
         drop(phase); // a server that drains waits until the last of these is gone
     });
     if takes_long {
@@ -478,7 +489,7 @@ async fn answer(
     service: Arc<dyn Service>,
     method: String,
     memory: Arc<Budget>,
-    connection: Arc<Connection>,
+    caller: Caller,
 ) {
     let (head, body) = request.into_parts();
     let limit = head.headers.get(timeout::GRPC_TIMEOUT).and_then(|value| timeout::parse(value.to_str().ok()?));
@@ -489,7 +500,8 @@ async fn answer(
         if message.len() > SHORT_MAX {
             brief::enough_time().await;
         }
-        service.call(Call { method: method.clone(), message, deadline, connection, kept: kept.clone() }).await
+        let Caller { connection, process } = caller;
+        service.call(Call { method: method.clone(), message, deadline, connection, process, kept: kept.clone() }).await
     };
     match unless_gone(work, &mut respond, limit).await {
         Ok(Ok(parts)) => return send(&mut respond, parts, kept.take(), is_of_our_kind).await,

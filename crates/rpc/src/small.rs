@@ -166,6 +166,7 @@ impl Service for TensorService {
                 "Forget" => self.forget(call.message).await,
                 "Lend" => lend::lend(&*self.worker, call.message, &call.kept).await,
                 "Probe" => lend::probe(&call.kept),
+                "ProbeMe" => lend::probe_me(call.message, call.process),
                 "LoseSession" => self.lose_session(call.message).await,
                 _ => Err(unknown_method()),
             }

@@ -74,6 +74,15 @@ impl Socket {
 }
 
 impl Stream {
+    /// The process at the other end, if it is one of this user's on this machine.
+    pub(crate) fn process(&self) -> Option<u32> {
+        match self {
+            #[cfg(target_os = "linux")]
+            Stream::Near(near) => near.process(),
+            _ => None,
+        }
+    }
+
     /// The same, moved by whoever has the time.
     #[cfg(target_os = "linux")]
     pub(crate) fn into_line(self) -> io::Result<Arc<Line>> {

@@ -5,13 +5,13 @@ use crate::packed::{self, Sorted};
 use crate::pieces::{Pieces, Writer};
 use crate::request_ids::RequestIds;
 use crate::server::{Call, Service, unknown_method};
-use crate::{fields, freed};
+use crate::{fields, freed, lend};
 use bytes::Bytes;
 use distributed::Worker;
 use distributed::interface::{Partial, RegisterGraph, RunGraph, RunGraphReply, SessionHandle, WorkerInterface};
 use framework::{BoxFuture, Connection, Delivery, Graph, RendezvousKey};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 use tensor::{Result, Tensor, internal, invalid};
 
 /// Turns a message into a graph of ops that the worker knows.
@@ -39,6 +39,9 @@ impl WorkerService {
     }
 
     async fn answer(&self, call: Call) -> Result<Vec<Bytes>> {
+        if call.method == "RunGraph" {
+            return self.run_graph(call).await;
+        }
         let (method, message) = (call.method.as_str(), call.message);
         match method {
             "GetStatus" => self.get_status(message).await,
@@ -46,7 +49,6 @@ impl WorkerService {
             "DeleteWorkerSession" => self.delete_worker_session(message).await,
             "RegisterGraph" => self.register_graph(message).await,
             "DeregisterGraph" => self.deregister_graph(message).await,
-            "RunGraph" => self.run_graph(message, call.deadline, call.connection).await,
             "RecvTensor" => self.recv_tensor(message).await,
             "CleanupGraph" => self.cleanup_graph(message).await,
             "CleanupAll" => self.cleanup_all(message).await,
@@ -96,16 +98,12 @@ impl WorkerService {
         finish(&proto::DeregisterGraphResponse {}, "DeregisterGraph")
     }
 
-    async fn run_graph(
-        &self,
-        message: Pieces,
-        deadline: Option<Instant>,
-        connection: Arc<Connection>,
-    ) -> Result<Vec<Bytes>> {
+    async fn run_graph(&self, mut call: Call) -> Result<Vec<Bytes>> {
         const SEND: u32 = 3;
+        let message = std::mem::take(&mut call.message);
         let (request, sends) = fields::split::<proto::RunGraphRequest>(message, SEND, "a RunGraph request")?;
         let in_body = request.store_errors_in_response_body;
-        match self.run_split_graph(request, sends, deadline, connection).await {
+        match self.run_split_graph(request, sends, call).await {
             Err(error) if in_body => finish(
                 &proto::RunGraphResponse {
                     status_code: error.code as i32,
@@ -123,43 +121,47 @@ impl WorkerService {
         &self,
         request: proto::RunGraphRequest,
         sends: Vec<Pieces>,
-        deadline: Option<Instant>,
-        connection: Arc<Connection>,
+        call: Call,
     ) -> Result<Vec<Bytes>> {
         const RECV: u32 = 1;
         let what = if request.is_partial { "PartialRunGraph (Worker)" } else { "RunGraph (Worker)" };
         self.requests.track(request.request_id, what)?;
         let options = request.exec_opts.unwrap_or_default();
-        let send = sends.into_iter().map(|message| {
-            let (key, tensor) = fields::named_tensor(message)?;
-            Ok((RendezvousKey::from_text(&key), tensor))
-        });
+        let mut send: Vec<_> = sends.into_iter().map(fields::named_tensor).collect::<Result<_>>()?;
+        send.extend(lend::read_all(request.lent, call.process).await?);
+        let may_lend = request.may_lend && call.process.is_some();
         let reply = self.worker.run_graph(RunGraph {
             session: session(request.session_handle, request.create_worker_session_called)?,
             graph: request.graph_handle,
             step: request.step_id,
-            send: send.collect::<Result<_>>()?,
+            send: send.into_iter().map(|(key, tensor)| (RendezvousKey::from_text(&key), tensor)).collect(),
             recv: request.recv_key.iter().map(|key| RendezvousKey::from_text(key)).collect(),
             trace: options.record_timeline,
             want_graphs: options.record_partition_graphs,
-            deadline,
+            deadline: call.deadline,
             partial: match (request.is_partial, request.is_last_partial_run) {
                 (false, _) => None,
                 (true, false) => Some(Partial::More),
                 (true, true) => Some(Partial::Last),
             },
-            connection: Some(connection),
+            connection: Some(call.connection),
             bring_to: (!request.bring_to.is_empty()).then(|| request.bring_to.parse()).transpose()?,
+            bring_large: if may_lend { lend::TOGETHER_MAX } else { 0 },
             bringing: None,
         });
         let RunGraphReply { recv, step_stats, graphs, brought } = reply.await?;
         if recv.len() != request.recv_key.len() {
             return Err(internal!("{} values were asked for, the graph gave {}", request.recv_key.len(), recv.len()));
         }
-        let brought = Sorted::new(brought);
+        let mut brought = Sorted::new(brought);
+        let (brought_lent, loans) = if may_lend { brought.lend() } else { Default::default() };
+        if !loans.is_empty() {
+            call.kept.keep(loans);
+        }
         let head = proto::RunGraphResponse {
             brought: brought.ready,
             brought_dead: brought.dead,
+            brought_lent,
             step_stats: options.record_timeline.then_some(step_stats),
             partition_graph: graphs,
             ..Default::default()

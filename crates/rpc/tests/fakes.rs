@@ -177,13 +177,21 @@ impl WorkerInterface for Fake {
         Box::pin(async move { self.obey(&format!("{session}{graph}")).await })
     }
 
-    /// Values asked for are those sent under that key.
+    /// Values asked for are those sent under that key. What is brought is a small value, a dead one, and a large one if it may
+    /// be.
     fn run_graph(&self, request: RunGraph) -> Call<'_, RunGraphReply> {
         Box::pin(async move {
             self.obey(&request.graph).await?;
             let find = |key: &RendezvousKey| request.send.iter().find(|(sent, _)| sent == key);
             let recv = request.recv.iter().filter_map(find).map(|(_, tensor)| tensor.clone()).collect();
-            Ok(RunGraphReply { recv, ..Default::default() })
+            let mut brought = Vec::new();
+            if request.bring_to.is_some() {
+                brought.extend([(0, Delivery::Tensor(pattern(100, 0))), (2, Delivery::Dead)]);
+                if request.bring_large >= LARGE {
+                    brought.push((1, Delivery::Tensor(pattern(LARGE, 1))));
+                }
+            }
+            Ok(RunGraphReply { recv, brought, ..Default::default() })
         })
     }
 
@@ -225,6 +233,9 @@ impl WorkerInterface for Fake {
         })))
     }
 }
+
+/// What is too large to be sent with other things.
+pub const LARGE: usize = 200_000;
 
 /// Bytes that differ from place to place.
 pub fn pattern(bytes: usize, seed: u8) -> Tensor {

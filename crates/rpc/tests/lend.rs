@@ -1,9 +1,13 @@
 //! Large values are taken from the memory of a task on the same machine, and are held there no longer than that takes.
 
-use crate::fakes::{PATIENCE, Served, pattern, until, wait};
-use distributed::interface::WorkerInterface;
+use crate::fakes::{LARGE, PATIENCE, Served, pattern, step, task, until, wait};
+use distributed::interface::{MasterInterface, RegisterGraph, RunGraph, WorkerInterface};
 use framework::{Delivery, Rendezvous, RendezvousKey};
-use rpc::RemoteWorker;
+use proto::LentTensor;
+use rpc::channel::Outgoing;
+use rpc::pieces::Writer;
+use rpc::{Channel, Lane, RemoteWorker};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::task::{Context, Waker};
 use tensor::{Code, Tensor};
@@ -63,4 +67,93 @@ fn a_server_that_lends_nothing_sends_its_values() {
     wait(worker.get_status(Default::default())).unwrap();
     let found = wait(worker.recv_tensor(3, RendezvousKey::from_text("2000000"))).unwrap();
     assert!(matches!(found, Delivery::Tensor(found) if found == pattern(2_000_000, 3)));
+}
+
+/// A way to the server that looks like one from another machine: under this address it has no name.
+fn from_afar(served: &Served) -> Channel {
+    let address = SocketAddr::from(([127, 0, 0, 2], served.server.address().port()));
+    Channel::new(Some(&task()), &address.to_string())
+}
+
+#[test]
+fn values_that_come_with_a_call_or_its_answer_are_lent_on_one_machine_alone() {
+    let served = Served::with_tensors_at("0.0.0.0:0");
+    let near = SocketAddr::from(([127, 0, 0, 1], served.server.address().port()));
+    let near = Channel::new(Some(&task()), &near.to_string());
+    for (channel, is_near) in [(near, true), (from_afar(&served), false)] {
+        let worker = RemoteWorker::new(channel);
+        assert_eq!(worker.early_bytes_max(), 0, "nothing is known of the server");
+        let graph = wait(worker.register_graph(RegisterGraph::default())).unwrap();
+        assert_eq!(worker.early_bytes_max() > LARGE, is_near);
+        let values = [("small", pattern(10, 7)), ("large", pattern(LARGE, 7)), ("empty", pattern(0, 7))];
+        let request = RunGraph {
+            graph,
+            send: values.iter().map(|(key, value)| (RendezvousKey::from_text(key), value.clone())).collect(),
+            recv: values.iter().map(|(key, _)| RendezvousKey::from_text(key)).collect(),
+            bring_to: Some(task()),
+            ..RunGraph::default()
+        };
+        let mut reply = wait(worker.run_graph(request)).unwrap();
+        assert!(reply.recv.iter().eq(values.iter().map(|(_, value)| value)));
+        reply.brought.sort_by_key(|(place, _)| *place);
+        let places: Vec<u32> = reply.brought.iter().map(|(place, _)| *place).collect();
+        assert_eq!(places, if is_near { vec![0, 1, 2] } else { vec![0, 2] });
+        if is_near {
+            assert!(matches!(&reply.brought[1].1, Delivery::Tensor(large) if *large == pattern(LARGE, 1)));
+        }
+    }
+    // Every call has ended, also those with loans.
+    assert!(wait(served.server.stop(PATIENCE)));
+}
+
+#[test]
+fn a_client_lends_what_it_feeds() {
+    let served = Served::with_tensors();
+    let master = served.master();
+    // The first is sent, since nothing is known of the server.
+    for size in [LARGE, 5 << 20, LARGE] {
+        let feeds = [("a", pattern(size, 1)), ("b", pattern(9, 2))];
+        let reply = wait(master.run_step(step(&feeds, &["b", "a"], &[]))).unwrap();
+        assert!(reply.fetches == [feeds[1].1.clone(), feeds[0].1.clone()]);
+        let error = wait(master.run_step(step(&feeds, &["a"], &["fail"]))).unwrap_err();
+        assert_eq!(error.code, Code::DataLoss);
+    }
+}
+
+#[test]
+fn what_is_said_to_be_lent_is_not_believed() {
+    let served = Served::with_tensors_at("0.0.0.0:0");
+    let near = SocketAddr::from(([127, 0, 0, 1], served.server.address().port()));
+    let near = Channel::new(Some(&task()), &near.to_string());
+    let seal = Box::new(0x1234_5678_9abc_def0u64);
+    let content = vec![3u8; LARGE];
+    let lent = LentTensor {
+        name: "x".into(),
+        process: std::process::id(),
+        seal_address: (&raw const *seal) as u64,
+        seal: *seal,
+        address: content.as_ptr() as u64,
+        dtype: Tensor::scalar(0u8).dtype().number(),
+        dim: vec![LARGE as i64],
+        ..Default::default()
+    };
+    let feed = |channel: &Channel, lent: LentTensor| {
+        let request = proto::RunStepRequest { fetch: vec!["x".into()], lent_feed: vec![lent], ..Default::default() };
+        let path = "/tensorflow.MasterService/RunStep";
+        let body = Writer::default().message(&request).finish(path).unwrap();
+        wait(channel.unary(Outgoing { path, body, limit: None, lane: Lane::Control, tries: 1 })).map(drop)
+    };
+    feed(&near, lent.clone()).unwrap();
+    // The process is the one at the other end, whatever a message says.
+    feed(&near, LentTensor { process: 1, ..lent.clone() }).unwrap();
+    let refused = |channel: &Channel, lent: LentTensor, code: Code, part: &str| {
+        let error = feed(channel, lent).unwrap_err();
+        assert!(error.code == code && error.message.contains(part), "{error:?}");
+    };
+    refused(&from_afar(&served), lent.clone(), Code::Unavailable, "not known to be on this machine");
+    refused(&near, LentTensor { seal: 1, ..lent.clone() }, Code::Unavailable, "let go of");
+    refused(&near, LentTensor { address: 16, ..lent.clone() }, Code::Unavailable, "'x' could not be read");
+    refused(&near, LentTensor { dim: vec![1 << 45], ..lent.clone() }, Code::ResourceExhausted, "memory");
+    refused(&near, LentTensor { dim: vec![-4], ..lent.clone() }, Code::InvalidArgument, "dimension");
+    refused(&near, LentTensor { dtype: 7, ..lent }, Code::InvalidArgument, "not an element type");
 }

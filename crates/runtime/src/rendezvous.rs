@@ -77,14 +77,15 @@ impl LocalRendezvous {
         self.state.lock().take_small(keys)
     }
 
-    /// Takes tensors that are there and that nobody waits for, as long as they come to no more than this many bytes.
-    pub fn take_tensors(&self, keys: &[RendezvousKey], mut bytes: usize) -> Vec<(RendezvousKey, Tensor)> {
+    /// Takes tensors of plain types that are there and that nobody waits for, as long as they come to no more than this
+    /// many bytes, by their places.
+    pub fn take_tensors(&self, keys: &[RendezvousKey], mut bytes: usize) -> Vec<(u32, Tensor)> {
         let mut state = self.state.lock();
         let mut taken = Vec::new();
-        for key in keys {
+        for (place, key) in (0..).zip(keys) {
             let size = match state.table.get(key) {
                 Some(Meeting { values, waiters }) if waiters.is_empty() => match values.first() {
-                    Some(value @ Delivery::Tensor(_)) => small_bytes(value),
+                    Some(Delivery::Tensor(tensor)) if tensor.dtype().is_plain() => Some(tensor.num_bytes()),
                     _ => None,
                 },
                 _ => None,
@@ -93,7 +94,7 @@ impl LocalRendezvous {
                 && let Some(Ok(Delivery::Tensor(tensor))) = state.take(key)
             {
                 bytes = left;
-                taken.push((key.clone(), tensor));
+                taken.push((place, tensor));
             }
         }
         taken

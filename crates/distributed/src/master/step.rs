@@ -121,8 +121,9 @@ impl MasterSession {
         for (i, run) in &mut others {
             let part = &plan.parts[*i];
             let takes = &part.shortcuts.takes;
-            if !takes.is_empty() && run.partial.is_none() && part.worker.can_bring() {
-                run.send.extend(self.shared.worker.take_early(run.step, takes));
+            if !takes.is_empty() && run.partial.is_none() {
+                let early = self.shared.worker.take_early(run.step, takes, part.worker.early_bytes_max());
+                run.send.extend(early);
             }
         }
         calls.extend(others.into_iter().map(call));

@@ -31,9 +31,6 @@ pub use status::{RunningStep, WorkerStatus};
 /// How long a program may take to open a session again that it closed, as it does to recover from an error.
 const REOPENED_MAX: Duration = Duration::from_secs(10);
 
-/// What goes along with a call to run a graph must not hold up others.
-const EARLY_BYTES_MAX: usize = 64 << 10;
-
 /// One task's worker: sessions, their graphs, and the steps under way.
 pub struct Worker {
     task: TaskName,
@@ -204,13 +201,14 @@ impl Worker {
         }));
     }
 
-    /// Whether a key's value is ours to send: the device must be one of ours, and not one of a former self.
-    /// Takes what has been sent in a step so far under these keys, unless it is much: it then goes along with what its
-    /// receiver is asked, and need not be asked for.
-    pub(crate) fn take_early(&self, step: i64, keys: &[RendezvousKey]) -> Vec<(RendezvousKey, Tensor)> {
-        self.steps.find(step).map(|rendezvous| rendezvous.take_tensors(keys, EARLY_BYTES_MAX)).unwrap_or_default()
+    /// Takes what has been sent in a step so far under these keys, unless it is more than this: it then goes along with
+    /// what its receiver is asked, and need not be asked for.
+    pub(crate) fn take_early(&self, step: i64, keys: &[RendezvousKey], bytes: usize) -> Vec<(RendezvousKey, Tensor)> {
+        let taken = self.steps.find(step).map(|rendezvous| rendezvous.take_tensors(keys, bytes)).unwrap_or_default();
+        taken.into_iter().map(|(place, tensor)| (keys[place as usize].clone(), tensor)).collect()
     }
 
+    /// Whether a key's value is ours to send: the device must be one of ours, and not one of a former self.
     fn check_sender(&self, key: &RendezvousKey) -> Result<()> {
         let parts = key.parse()?;
         let device =

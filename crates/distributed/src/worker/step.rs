@@ -5,7 +5,7 @@ use super::session::{RegisteredGraph, WorkerSession};
 use super::{Worker, stats};
 use crate::interface::{Partial, RunGraph, RunGraphReply};
 use framework::step::Trace;
-use framework::{Delivery, Rendezvous, StepContext};
+use framework::{Delivery, Rendezvous, RendezvousKey, StepContext};
 use parking_lot::Mutex;
 use runtime::{Elapsed, LocalRendezvous, StepFuture, Watcher};
 use smallvec::SmallVec;
@@ -75,7 +75,7 @@ impl Worker {
             recv.push(fetched(found.unwrap_or_else(|| Err(invalid!("nothing was sent under {key}"))), key.as_str())?);
         }
         let brought = match &request.bring_to {
-            Some(task) => rendezvous.take_small(&graph.sent_to(task))?.values,
+            Some(task) => bring(rendezvous, &graph.sent_to(task), request.bring_large)?,
             None => Vec::new(),
         };
         Ok(RunGraphReply {
@@ -174,13 +174,23 @@ impl Worker {
         }
     }
 
-    async fn collect(&self, rendezvous: &LocalRendezvous, keys: &[framework::RendezvousKey]) -> Result<Vec<Tensor>> {
+    async fn collect(&self, rendezvous: &LocalRendezvous, keys: &[RendezvousKey]) -> Result<Vec<Tensor>> {
         let mut values = Vec::with_capacity(keys.len());
         for key in keys {
             values.push(fetched(rendezvous.recv(key).await, key.as_str())?);
         }
         Ok(values)
     }
+}
+
+/// Takes what goes along with the answer: what is small, and of the rest so many bytes.
+fn bring(rendezvous: &LocalRendezvous, keys: &[RendezvousKey], large_max: usize) -> Result<Vec<(u32, Delivery)>> {
+    let mut brought = rendezvous.take_small(keys)?.values;
+    if brought.len() < keys.len() && large_max > 0 {
+        let large = rendezvous.take_tensors(keys, large_max);
+        brought.extend(large.into_iter().map(|(place, tensor)| (place, Delivery::Tensor(tensor))));
+    }
+    Ok(brought)
 }
 
 fn fetched(delivery: Result<Delivery>, key: &str) -> Result<Tensor> {
