@@ -176,6 +176,15 @@ impl Channel {
     }
 }
 
+/// Ends a call whose answer has been read, after what is ready to be done: it would wake the peer before those who wait for
+/// what follows from the answer.
+fn end_soon(call: impl Send + 'static) {
+    runtime::network().spawn(async move {
+        tokio::task::yield_now().await;
+        drop(call);
+    });
+}
+
 /// A call to be made.
 #[derive(Clone, Debug)]
 pub struct Outgoing {
@@ -434,7 +443,11 @@ impl Link {
             Broken::Stream(e) => failed(e),
             Broken::Content(e) => Trouble::Failed(e),
         })?;
-        if !incoming.has_left() {
+        if incoming.has_left() {
+            if !incoming.is_over() {
+                end_soon((stream, incoming));
+            }
+        } else {
             match incoming.trailers().await.map_err(failed)?.map(|trailers| status::read(&trailers)) {
                 // A task of our own kind leaves out that all went well.
                 None if is_of_our_kind => {}

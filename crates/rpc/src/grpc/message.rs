@@ -131,6 +131,11 @@ impl Incoming {
         self.has_left
     }
 
+    /// Whether the sender has ended the stream, and all of it has come.
+    pub fn is_over(&self) -> bool {
+        self.stream.is_end_stream()
+    }
+
     /// What follows the message.
     pub async fn trailers(&mut self) -> Result<Option<HeaderMap>, h2::Error> {
         self.stream.trailers().await
