@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// A node that takes longer is not run in a hurry.
 const SHORT: Duration = Duration::from_micros(500);
+/// The same while threads have to wait for a core: the clock goes on meanwhile, and so would the wait of another thread.
+const SHORT_IN_A_CROWD: Duration = SHORT.saturating_mul(4);
 /// How often in a row a long node must turn out short to be taken for one.
 const DOUBTS: u8 = 16;
 
@@ -28,10 +30,10 @@ impl Pace {
         self.0.load(Ordering::Relaxed) > 0
     }
 
-    /// Notes how long a run took. Runs may be noted at the same time; one of them is enough.
-    fn note(&self, time: Duration) {
+    /// Notes how long a run took, and what is short. Runs may be noted at the same time; one of them is enough.
+    fn note(&self, time: Duration, short: Duration) {
         let doubts = self.0.load(Ordering::Relaxed);
-        let now = if time > SHORT { DOUBTS } else { doubts.saturating_sub(1) };
+        let now = if time > short { DOUBTS } else { doubts.saturating_sub(1) };
         if now != doubts {
             self.0.store(now, Ordering::Relaxed);
         }
@@ -42,6 +44,7 @@ impl Step {
     /// Runs short nodes until none is left or the time is over, then gives the token back, or passes it on to the pool.
     pub(super) fn work_briefly(self: &Arc<Step>, mut iteration: Arc<Iteration>, mut local: Local) {
         let (end, mut now) = (brief::end(), Instant::now());
+        let short = self.short();
         while !self.context.is_ended() {
             let Some((other, node)) = local.take(&iteration) else { break };
             iteration = other;
@@ -52,7 +55,7 @@ impl Step {
             }
             self.run_node(&iteration, node, &mut local);
             let before = std::mem::replace(&mut now, Instant::now());
-            pace.note(now - before);
+            pace.note(now - before, short);
             if end.is_some_and(|end| now >= end) && !local.is_empty() {
                 let (step, pool) = (self.clone(), self.plan.device.pool());
                 return pool.spawn(Box::new(move || step.work(iteration, local)));
@@ -62,6 +65,10 @@ impl Step {
         self.give_back();
     }
 
+    fn short(&self) -> Duration {
+        if self.plan.device.pool().is_crowded() { SHORT_IN_A_CROWD } else { SHORT }
+    }
+
     /// Works on a node that another thread left to the pool, and on what follows from it.
     pub(super) fn work_on(self: &Arc<Step>, iteration: Arc<Iteration>, node: u32) {
         let mut local = Local::default();
@@ -69,7 +76,7 @@ impl Step {
         if pace.is_long() && !self.context.is_ended() {
             let start = Instant::now();
             self.run_node(&iteration, node, &mut local);
-            pace.note(start.elapsed());
+            pace.note(start.elapsed(), self.short());
         } else {
             local.push(node);
         }
@@ -85,11 +92,13 @@ mod tests {
     fn a_node_is_taken_for_what_it_was_lately() {
         let pace = Pace::new(false);
         assert!(!pace.is_long());
-        pace.note(2 * SHORT);
+        pace.note(2 * SHORT, SHORT);
         assert!(pace.is_long());
-        (1..DOUBTS).for_each(|_| pace.note(SHORT / 2));
+        (1..DOUBTS).for_each(|_| pace.note(SHORT / 2, SHORT));
         assert!(pace.is_long());
-        pace.note(SHORT / 2);
+        pace.note(SHORT / 2, SHORT);
+        assert!(!pace.is_long());
+        pace.note(2 * SHORT, SHORT_IN_A_CROWD);
         assert!(!pace.is_long());
         assert!(Pace::new(true).is_long());
     }
