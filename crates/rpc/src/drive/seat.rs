@@ -246,8 +246,12 @@ impl Seat {
             }
             std::hint::spin_loop();
         }
-        *self.sleep.lock() = Sleep::Parked;
-        while !self.is_woken() {
+        loop {
+            // Each time: who woke this thread before the last poll may rouse it only now, and takes that for the end of its sleep.
+            *self.sleep.lock() = Sleep::Parked;
+            if self.is_woken() {
+                break;
+            }
             match until.map(|until| until.saturating_duration_since(Instant::now())) {
                 None => std::thread::park(),
                 Some(left) if left.is_zero() => break,
@@ -284,6 +288,27 @@ mod tests {
         });
         assert_eq!(block_on(late, Some(time + Duration::from_secs(60))), Some(()));
         assert!(!wake_at(time), "nobody is blocked here");
+    }
+
+    #[test]
+    fn a_thread_that_was_roused_late_is_woken_even_so() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let sleeper = std::thread::spawn(move || {
+            let seat = Seat::new();
+            tell.send(seat.clone()).unwrap();
+            seat.park(None);
+        });
+        let seat = told.recv().unwrap();
+        let end = Instant::now() + Duration::from_secs(60);
+        for _ in 0..3 {
+            while !matches!(*seat.sleep.lock(), Sleep::Parked) {
+                assert!(Instant::now() < end, "it sleeps where nobody will wake it");
+                std::thread::yield_now();
+            }
+            seat.rouse(); // by somebody whose wake was seen before
+        }
+        seat.wake_by_ref();
+        sleeper.join().unwrap();
     }
 
     #[test]
