@@ -5,12 +5,14 @@
 //! polled: calls may be awaited anywhere.
 
 #[cfg(target_os = "linux")]
+use crate::direct::{self, Unanswered};
+#[cfg(target_os = "linux")]
 use crate::drive::{self, Drive};
 use crate::grpc::message::{Broken, Incoming};
 use crate::grpc::{CONTENT_TYPE, OUR_KIND, status, timeout};
 use crate::joined::{Hold, Joined};
 #[cfg(target_os = "linux")]
-use crate::near;
+use crate::near::{self, Door};
 use crate::pieces::Pieces;
 use crate::runtime;
 use crate::socket::{Socket, Stream};
@@ -106,7 +108,8 @@ impl Channel {
 
     fn moved_by(mover: Mover, task: Option<&TaskName>, address: &str) -> Channel {
         let peer = Peer { task: task.cloned(), address: address.to_string() };
-        Channel { control: Link::new(&peer, mover), tensors: Link::new(&peer, mover) }
+        let link = |lane| Link::new(&peer, lane, mover);
+        Channel { control: link(Lane::Control), tensors: link(Lane::Tensors) }
     }
 
     /// Whom it leads to.
@@ -203,6 +206,7 @@ pub struct Outgoing {
 /// One connection of a channel, and its history.
 struct Link {
     peer: Peer,
+    lane: Lane,
     mover: Mover,
     state: Mutex<State>,
     changed: watch::Sender<()>,
@@ -231,10 +235,18 @@ enum Stage {
 /// A way to put calls on a connection.
 #[derive(Clone)]
 struct Way {
-    sender: SendRequest<Bytes>,
+    sender: Sender,
     /// For those who wait for the answer.
     #[cfg(target_os = "linux")]
     drive: Option<Arc<Drive>>,
+}
+
+/// Takes calls.
+#[derive(Clone)]
+enum Sender {
+    Http(SendRequest<Bytes>),
+    #[cfg(target_os = "linux")]
+    Direct(Arc<direct::Calls>),
 }
 
 impl Way {
@@ -267,9 +279,10 @@ enum Trouble {
 }
 
 impl Link {
-    fn new(peer: &Peer, mover: Mover) -> Arc<Link> {
+    fn new(peer: &Peer, lane: Lane, mover: Mover) -> Arc<Link> {
         Arc::new(Link {
             peer: peer.clone(),
+            lane,
             mover,
             state: Mutex::default(),
             changed: watch::Sender::new(()),
@@ -305,7 +318,7 @@ impl Link {
     ) -> Result<T, Trouble> {
         let (way, generation) = self.ready().await.map_err(Trouble::Unreachable)?;
         let answer = {
-            let mut exchange = pin!(self.exchange(way.sender.clone(), call, read));
+            let mut exchange = pin!(self.exchange(&way.sender, call, read));
             poll_fn(|cx| {
                 way.attend();
                 exchange.as_mut().poll(cx)
@@ -354,10 +367,14 @@ impl Link {
     fn start(self: &Arc<Link>, state: &mut State) {
         state.generation += 1;
         state.stage = Stage::Connecting { since: Instant::now() };
-        runtime::network().spawn(live(Arc::downgrade(self), self.peer.address.clone(), self.mover, state.generation));
+        runtime::network().spawn(live(Arc::downgrade(self), state.generation));
     }
 
     fn set_ready(&self, generation: u64, way: Way) {
+        #[cfg(target_os = "linux")]
+        if let Sender::Direct(_) = way.sender {
+            self.is_of_our_kind.store(true, Ordering::Relaxed);
+        }
         let mut state = self.state.lock();
         if state.generation == generation {
             state.stage = Stage::Ready(way);
@@ -416,6 +433,43 @@ impl Link {
 
     async fn exchange<T>(
         &self,
+        sender: &Sender,
+        call: &Outgoing,
+        read: &impl AsyncFn(&mut Incoming) -> Result<Option<T>, Broken>,
+    ) -> Result<T, Trouble> {
+        match sender {
+            Sender::Http(connection) => self.exchange_by_http(connection.clone(), call, read).await,
+            #[cfg(target_os = "linux")]
+            Sender::Direct(calls) => self.exchange_directly(calls, call, read).await,
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    async fn exchange_directly<T>(
+        &self,
+        calls: &Arc<direct::Calls>,
+        call: &Outgoing,
+        read: &impl AsyncFn(&mut Incoming) -> Result<Option<T>, Broken>,
+    ) -> Result<T, Trouble> {
+        let trouble = |why| match why {
+            Unanswered::NotSent(e) => Trouble::NotSent(self.broke_off(call.path, e)),
+            Unanswered::Lost(e) => Trouble::Failed(self.broke_off(call.path, e)),
+            Unanswered::Failed(e) => Trouble::Failed(e),
+        };
+        let mut exchange = calls.start(call.path, call.limit, &call.body).map_err(trouble)?;
+        let answer = exchange.answer().await.map_err(trouble)?;
+        let message = read(&mut Incoming::here(answer)).await.map_err(|broken| match broken {
+            Broken::Stream(e) => Trouble::Failed(self.lost(call.path, &e)),
+            Broken::Content(e) => Trouble::Failed(e),
+        })?;
+        if exchange.is_kept() {
+            end_soon(exchange);
+        }
+        message.ok_or_else(|| Trouble::Failed(internal!("the answer has no message")))
+    }
+
+    async fn exchange_by_http<T>(
+        &self,
         connection: SendRequest<Bytes>,
         call: &Outgoing,
         read: &impl AsyncFn(&mut Incoming) -> Result<Option<T>, Broken>,
@@ -459,7 +513,10 @@ impl Link {
     }
 
     fn lost(&self, path: &str, e: &h2::Error) -> Error {
-        let error = status::from_h2(e);
+        self.broke_off(path, status::from_h2(e))
+    }
+
+    fn broke_off(&self, path: &str, error: Error) -> Error {
         Error { message: format!("{} on {} broke off: {}", method(path), self.peer, error.message), ..error }
     }
 }
@@ -503,8 +560,12 @@ fn open(response: Response<h2::RecvStream>, peer: &Peer) -> Result<Incoming> {
 }
 
 /// A connection's whole life, from the first attempt to its end.
-async fn live(link: Weak<Link>, address: String, mover: Mover, generation: u64) {
-    let (mut connection, way) = match connect(&address, mover).await {
+async fn live(link: Weak<Link>, generation: u64) {
+    let Some((address, lane, mover)) = link.upgrade().map(|link| (link.peer.address.clone(), link.lane, link.mover))
+    else {
+        return;
+    };
+    let (mut connection, way) = match connect(&address, lane, mover).await {
         Ok(connected) => connected,
         Err(cause) => {
             if let Some(link) = link.upgrade() {
@@ -523,37 +584,51 @@ async fn live(link: Weak<Link>, address: String, mover: Mover, generation: u64) 
     }
 }
 
-/// A connection as HTTP/2 has it.
-pub(crate) type Http = Pin<Box<h2::client::Connection<Joined<Socket>>>>;
+/// A connection, by what is spoken on it.
+pub(crate) enum Wire {
+    Http(Pin<Box<h2::client::Connection<Joined<Socket>>>>),
+    #[cfg(target_os = "linux")]
+    Direct(Box<direct::Connection>),
+}
+
+impl Wire {
+    /// Ready at its end.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        match self {
+            Wire::Http(connection) => connection.as_mut().poll(cx).map_err(|e| handshake_failed(&e)),
+            #[cfg(target_os = "linux")]
+            Wire::Direct(connection) => connection.poll(cx),
+        }
+    }
+}
 
 /// What has to be polled for a connection to go on.
 enum Connection {
-    Network(Http),
+    Network(Wire),
     #[cfg(target_os = "linux")]
     Kept(drive::Keeper),
 }
 
 impl Connection {
     /// Ready at its end.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         match self {
             // What an answer wakes goes on right here.
-            Connection::Network(connection) => brief::briefly(|| connection.as_mut().poll(cx)).value,
+            Connection::Network(wire) => brief::briefly(|| wire.poll(cx)).value,
             #[cfg(target_os = "linux")]
             Connection::Kept(keeper) => keeper.poll(cx),
         }
     }
 }
 
-async fn connect(address: &str, mover: Mover) -> Result<(Connection, Way)> {
-    let stream = open_socket(address).await?;
-    let (mut connection, way, first_frame) = greet(stream, mover).await?;
+async fn connect(address: &str, lane: Lane, mover: Mover) -> Result<(Connection, Way)> {
+    let (mut connection, way, first_frame) = greet(open_socket(address, lane).await?, mover).await?;
     let mut first_frame = pin!(first_frame);
     let spoken = poll_fn(|cx| {
         if let Poll::Ready(ended) = connection.poll(cx) {
             return Poll::Ready(Err(match ended {
                 Ok(()) => unavailable!("the connection was accepted and closed again"),
-                Err(e) => handshake_failed(&e),
+                Err(e) => e,
             }));
         }
         first_frame.as_mut().poll(cx).map(|_| Ok(()))
@@ -562,27 +637,60 @@ async fn connect(address: &str, mover: Mover) -> Result<(Connection, Way)> {
     Ok((connection, way))
 }
 
+/// A connection on which nothing has been said yet.
+enum Opened {
+    Http(Stream),
+    #[cfg(target_os = "linux")]
+    Direct(Stream),
+}
+
 /// Begins to speak on a socket. The receiver hears when the peer has answered.
-async fn greet(stream: Stream, mover: Mover) -> Result<(Connection, Way, oneshot::Receiver<()>)> {
+async fn greet(opened: Opened, mover: Mover) -> Result<(Connection, Way, oneshot::Receiver<()>)> {
     #[cfg(target_os = "linux")]
     if mover == Mover::Caller {
-        let line = stream.into_line()?;
-        let (socket, first_frame) = Socket::client(Stream::Line(line.clone()))?;
-        let (sender, connection) = shake_hands(socket).await?;
-        let keeper = drive::Keeper::new(connection, line)?;
+        let (line, opened) = opened.into_line()?;
+        let (wire, sender, first_frame) = opened.speak().await?;
+        let keeper = drive::Keeper::new(wire, line)?;
         let way = Way { sender, drive: Some(keeper.drive().clone()) };
         return Ok((Connection::Kept(keeper), way, first_frame));
     }
-    let (socket, first_frame) = Socket::client(stream)?;
-    let (sender, connection) = shake_hands(socket).await?;
+    let (wire, sender, first_frame) = opened.speak().await?;
     #[cfg(target_os = "linux")]
     let way = Way { sender, drive: None };
     #[cfg(not(target_os = "linux"))]
     let way = Way { sender };
-    Ok((Connection::Network(connection), way, first_frame))
+    Ok((Connection::Network(wire), way, first_frame))
 }
 
-async fn shake_hands(socket: Socket) -> Result<(SendRequest<Bytes>, Http)> {
+impl Opened {
+    /// The same, moved by whoever has the time.
+    #[cfg(target_os = "linux")]
+    fn into_line(self) -> Result<(Arc<drive::Line>, Opened)> {
+        let (stream, again): (_, fn(Stream) -> Opened) = match self {
+            Opened::Http(stream) => (stream, Opened::Http),
+            Opened::Direct(stream) => (stream, Opened::Direct),
+        };
+        let line = stream.into_line()?;
+        Ok((line.clone(), again(Stream::Line(line))))
+    }
+
+    async fn speak(self) -> Result<(Wire, Sender, oneshot::Receiver<()>)> {
+        match self {
+            Opened::Http(stream) => {
+                let (socket, first_frame) = Socket::client(stream)?;
+                let (sender, connection) = shake_hands(socket).await?;
+                Ok((connection, Sender::Http(sender), first_frame))
+            }
+            #[cfg(target_os = "linux")]
+            Opened::Direct(stream) => {
+                let (connection, calls, hello) = direct::open(stream);
+                Ok((Wire::Direct(Box::new(connection)), Sender::Direct(calls), hello))
+            }
+        }
+    }
+}
+
+async fn shake_hands(socket: Socket) -> Result<(SendRequest<Bytes>, Wire)> {
     let handshake = h2::client::Builder::new()
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
@@ -592,7 +700,7 @@ async fn shake_hands(socket: Socket) -> Result<(SendRequest<Bytes>, Http)> {
         .handshake::<_, Bytes>(Joined::new(socket, Hold::default()));
     let step = tokio::time::timeout(STEP_TIME, handshake).await.map_err(|_| silent())?;
     let (sender, connection) = step.map_err(|e| handshake_failed(&e))?;
-    Ok((sender, Box::pin(connection)))
+    Ok((sender, Wire::Http(Box::pin(connection))))
 }
 
 fn silent() -> Error {
@@ -608,15 +716,22 @@ fn handshake_failed(e: &h2::Error) -> Error {
     }
 }
 
-async fn open_socket(address: &str) -> Result<Stream> {
+async fn open_socket(address: &str, lane: Lane) -> Result<Opened> {
     let mut last = None;
     for resolved in resolve(address).await? {
         #[cfg(target_os = "linux")]
-        if let Some(stream) = near::connect(resolved) {
-            return Ok(Stream::Near(stream));
+        {
+            if lane == Lane::Control
+                && let Some(stream) = near::connect(resolved, Door::Direct)
+            {
+                return Ok(Opened::Direct(Stream::Near(stream)));
+            }
+            if let Some(stream) = near::connect(resolved, Door::Http) {
+                return Ok(Opened::Http(Stream::Near(stream)));
+            }
         }
         match tokio::time::timeout(STEP_TIME, TcpStream::connect(resolved)).await {
-            Ok(Ok(stream)) => return Ok(Stream::Tcp(stream)),
+            Ok(Ok(stream)) => return Ok(Opened::Http(Stream::Tcp(stream))),
             Ok(Err(e)) if e.kind() == io::ErrorKind::ConnectionRefused => {
                 last = Some(unavailable!("connection refused: nothing listens there"));
             }

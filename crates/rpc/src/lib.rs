@@ -10,6 +10,8 @@
 pub mod budget;
 pub mod channel;
 #[cfg(target_os = "linux")]
+mod direct;
+#[cfg(target_os = "linux")]
 mod drive;
 pub mod fields;
 pub mod forget;

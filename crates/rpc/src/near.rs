@@ -17,14 +17,22 @@ use tokio::net::{UnixListener, UnixStream};
 /// Connections that wait to be accepted; beyond them clients use TCP.
 const BACKLOG: i32 = 4096;
 
+/// What is spoken on a connection. Each has a name of its own, with the version: who connects knows that he is understood.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Door {
+    Http,
+    /// Calls without HTTP/2.
+    Direct,
+}
+
 /// Listens for processes on this machine, if the address is one that they would use. To be called on the network's threads.
-pub(crate) fn listen(address: SocketAddr) -> Option<UnixListener> {
+pub(crate) fn listen(address: SocketAddr, door: Door) -> Option<UnixListener> {
     let ip = match address.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
         ip => ip,
     };
-    let name = name(SocketAddr::new(ip, address.port()))?;
+    let name = name(SocketAddr::new(ip, address.port()), door)?;
     let listener = || -> io::Result<UnixListener> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
         socket.bind(&name)?;
@@ -36,8 +44,8 @@ pub(crate) fn listen(address: SocketAddr) -> Option<UnixListener> {
 
 /// A connection to a process of this user that listens on this address, if there is one. To be called on the network's
 /// threads.
-pub(crate) fn connect(address: SocketAddr) -> Option<Near> {
-    let name = name(address)?;
+pub(crate) fn connect(address: SocketAddr, door: Door) -> Option<Near> {
+    let name = name(address, door)?;
     let stream = || -> io::Result<UnixStream> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
         socket.connect(&name)?;
@@ -132,8 +140,12 @@ fn watched(socket: Socket, interest: Interest) -> io::Result<AsyncFd<Socket>> {
     Ok(unsafe { AsyncFd::register_with_interest(socket, interest) }?)
 }
 
-fn name(address: SocketAddr) -> Option<SockAddr> {
-    address.ip().is_loopback().then(|| SockAddr::unix(format!("\0ferroflow/{address}")).ok()).flatten()
+fn name(address: SocketAddr, door: Door) -> Option<SockAddr> {
+    let name = match door {
+        Door::Http => format!("\0ferroflow/{address}"),
+        Door::Direct => format!("\0ferroflow/direct-1/{address}"),
+    };
+    address.ip().is_loopback().then(|| SockAddr::unix(name).ok()).flatten()
 }
 
 #[cfg(test)]

@@ -7,11 +7,13 @@
 
 use crate::budget::Budget;
 use crate::channel::{CONNECTION_WINDOW, FRAME_MAX, HEADERS_MAX, STREAM_WINDOW};
+#[cfg(target_os = "linux")]
+use crate::direct;
 use crate::grpc::message::{Broken, Incoming};
 use crate::grpc::{CONTENT_TYPE, OUR_KIND, status, timeout};
 use crate::joined::{Hold, Joined};
 #[cfg(target_os = "linux")]
-use crate::near::{self, Near};
+use crate::near::{self, Door, Near};
 use crate::pieces::{MESSAGE_MAX, PREFIX, Pieces};
 use crate::socket::{Socket, Stream};
 use crate::{freed, holder, runtime};
@@ -48,7 +50,7 @@ const RESETS_MAX: usize = 1_000;
 const UNFINISHED_SHARE: usize = 2;
 const CONNECTION_SHARE: usize = 4;
 /// Of a connection whose requests took this much and came to nothing, the memory is given back to the system at once.
-const LARGE: usize = 16 << 20;
+pub(crate) const LARGE: usize = 16 << 20;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
 /// The pause after a connection could not be accepted, as when there are too many open files.
@@ -102,7 +104,7 @@ impl Kept {
         *self.0.lock() = Some(Box::new(what));
     }
 
-    fn take(&self) -> Option<Box<dyn Any + Send>> {
+    pub(crate) fn take(&self) -> Option<Box<dyn Any + Send>> {
         self.0.lock().take()
     }
 }
@@ -157,7 +159,7 @@ impl Listener {
             Listeners {
                 far: TcpListener::from_std(self.socket)?,
                 #[cfg(target_os = "linux")]
-                near: near::listen(self.address),
+                near: [Door::Direct, Door::Http].map(|door| near::listen(self.address, door)),
             }
         };
         let services: Services = Arc::new(services.into_iter().map(|service| (service.name(), service)).collect());
@@ -199,31 +201,41 @@ fn bind_failed(wanted: &str, address: SocketAddr, e: &std::io::Error) -> Error {
     }
 }
 
-type Services = Arc<HashMap<&'static str, Arc<dyn Service>>>;
+pub(crate) type Services = Arc<HashMap<&'static str, Arc<dyn Service>>>;
 type SharedListener = Arc<Mutex<Option<Listeners>>>;
 
 /// Where connections come from.
 struct Listeners {
     far: TcpListener,
+    /// For processes on this machine: without HTTP/2, and with it.
     #[cfg(target_os = "linux")]
-    near: Option<UnixListener>,
+    near: [Option<UnixListener>; 2],
+}
+
+/// A connection that has come, and what is spoken on it.
+enum Accepted {
+    Http(Stream),
+    #[cfg(target_os = "linux")]
+    Direct(Stream),
 }
 
 impl Listeners {
-    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<std::io::Result<Stream>> {
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<std::io::Result<Accepted>> {
         #[cfg(target_os = "linux")]
-        while let Some(Poll::Ready(accepted)) = self.near.as_ref().map(|near| near.poll_accept(cx)) {
-            if let Some(near) = accepted.and_then(|(stream, _)| Near::new(stream)).transpose() {
-                return Poll::Ready(near.map(Stream::Near));
+        for (listener, spoken) in self.near.iter().zip([Accepted::Direct, Accepted::Http]) {
+            while let Some(Poll::Ready(accepted)) = listener.as_ref().map(|near| near.poll_accept(cx)) {
+                if let Some(near) = accepted.and_then(|(stream, _)| Near::new(stream)).transpose() {
+                    return Poll::Ready(near.map(|near| spoken(Stream::Near(near))));
+                }
             }
         }
-        self.far.poll_accept(cx).map_ok(|(stream, _)| Stream::Tcp(stream))
+        self.far.poll_accept(cx).map_ok(|(stream, _)| Accepted::Http(Stream::Tcp(stream)))
     }
 }
 
 /// How far a server is from its end.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Phase {
+pub(crate) enum Phase {
     Open,
     /// Calls under way are finished, new ones refused.
     Draining,
@@ -268,10 +280,22 @@ async fn accept(listener: SharedListener, services: Services, memory: Arc<Budget
     while *phase.borrow_and_update() == Phase::Open {
         match next_connection(&listener, &mut phase).await {
             None => return,
-            Some(Ok(stream)) => {
+            Some(Ok(accepted)) => {
                 let most = at_least_one_message(tensor::memory_limit() / CONNECTION_SHARE);
                 let memory = memory.share(most, "on this connection");
-                tokio::spawn(converse(stream, services.clone(), memory, phase.clone()));
+                let (services, phase) = (services.clone(), phase.clone());
+                match accepted {
+                    Accepted::Http(stream) => drop(tokio::spawn(converse(stream, services, memory, phase))),
+                    #[cfg(target_os = "linux")]
+                    Accepted::Direct(stream) => {
+                        let connection_end = ConnectionEnd(Connection::open());
+                        let caller = Caller { connection: connection_end.0.clone(), process: stream.process() };
+                        tokio::spawn(async move {
+                            direct::converse(stream, services, memory, phase, caller).await;
+                            drop(connection_end);
+                        });
+                    }
+                }
             }
             Some(Err(_)) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
@@ -282,7 +306,7 @@ async fn accept(listener: SharedListener, services: Services, memory: Arc<Budget
 async fn next_connection(
     listener: &SharedListener,
     phase: &mut watch::Receiver<Phase>,
-) -> Option<std::io::Result<Stream>> {
+) -> Option<std::io::Result<Accepted>> {
     let mut changed = pin!(phase.changed());
     poll_fn(|cx| {
         if changed.as_mut().poll(cx).is_ready() {
@@ -330,9 +354,9 @@ async fn converse(stream: Stream, services: Services, memory: Arc<Budget>, mut p
 
 /// Where calls come from.
 #[derive(Clone)]
-struct Caller {
-    connection: Arc<Connection>,
-    process: Option<u32>,
+pub(crate) struct Caller {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) process: Option<u32>,
 }
 
 /// Sees to it, when dropped, that those are lost who had this connection alone.
@@ -355,11 +379,16 @@ impl Drop for ConnectionEnd {
 
 /// Since when a connection has been working on what came in, without a pause.
 #[derive(Default)]
-struct Busy(Option<Instant>);
+pub(crate) struct Busy(Option<Instant>);
 
 impl Busy {
+    /// Something has come in.
+    pub(crate) fn begin(&mut self) {
+        self.0.get_or_insert_with(Instant::now);
+    }
+
     /// Whether further calls had better become tasks at once, which other threads may take.
-    fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.0.is_some_and(|since| since.elapsed() > BUSY_MAX)
     }
 }
@@ -379,7 +408,7 @@ async fn next_request(
         Poll::Ready(Err(_)) => Poll::Ready(ControlFlow::Break(())), // the server is gone
         Poll::Pending => match accept_next(connection, hold, busy, cx) {
             Poll::Ready(Some(Ok(arrived))) => {
-                busy.0.get_or_insert_with(Instant::now);
+                busy.begin();
                 Poll::Ready(ControlFlow::Continue(Some(arrived)))
             }
             // Whatever is wrong with a connection, its peer has been told.
@@ -421,22 +450,34 @@ async fn start(
     };
     let takes_long = service.takes_long(&method);
     let (phase, memory, caller) = (phase.clone(), memory.clone(), caller.clone());
-    let call = Box::pin(async move {
+    let mut call = Some(Begun(Box::pin(async move {
         answer(request, respond, service, method, memory, caller).await;
         drop(phase); // a server that drains waits until the last of these is gone
-    });
-    if takes_long {
-        runtime::steps().spawn(call);
-        return;
-    }
-    let mut call = Hasty { call: Some(call) };
-    let has_ended = match busy.is_full() {
-        true => false,
+    })));
+    poll_fn(|cx| {
+        if let Some(call) = call.take() {
+            call.go_on(takes_long, busy, cx);
+        }
+        Poll::Ready(())
+    })
+    .await;
+}
+
+/// A call that is to be answered.
+pub(crate) struct Begun(pub(crate) BoxFuture<()>);
+
+impl Begun {
+    /// Answers it, here and now if that is possible.
+    pub(crate) fn go_on(self, takes_long: bool, busy: &Busy, cx: &mut Context<'_>) {
+        if takes_long {
+            runtime::steps().spawn(self.0);
+            return;
+        }
+        let mut call = Hasty { call: Some(self.0) };
         // If it has to wait, it is polled again as a task, which then is what gets woken.
-        false => poll_fn(|cx| Poll::Ready(Pin::new(&mut call).poll(cx).is_ready())).await,
-    };
-    if !has_ended {
-        runtime::network().spawn(call);
+        if busy.is_full() || Pin::new(&mut call).poll(cx).is_pending() {
+            runtime::network().spawn(call);
+        }
     }
 }
 
@@ -469,14 +510,18 @@ fn route(request: &Request<h2::RecvStream>, services: &Services) -> Result<(Arc<
     if !kind.starts_with(CONTENT_TYPE.as_bytes()) {
         return Err(invalid!("the request is of the type '{}', wanted {CONTENT_TYPE}", String::from_utf8_lossy(kind)));
     }
-    let path = request.uri().path();
-    let (name, method) = path.strip_prefix('/').and_then(|path| path.split_once('/')).ok_or_else(unknown_method)?;
-    let service = services.get(name).ok_or_else(unknown_method)?;
+    let (service, method) = find(request.uri().path(), services)?;
     Ok((service.clone(), method.to_string()))
 }
 
+/// Who answers calls to this path, and the name of the method.
+pub(crate) fn find<'a>(path: &'a str, services: &'a Services) -> Result<(&'a Arc<dyn Service>, &'a str)> {
+    let (name, method) = path.strip_prefix('/').and_then(|path| path.split_once('/')).ok_or_else(unknown_method)?;
+    Ok((services.get(name).ok_or_else(unknown_method)?, method))
+}
+
 /// Why a call is not answered.
-enum Gone {
+pub(crate) enum Gone {
     /// The caller does not want an answer any more.
     Caller,
     /// The caller's time is up.
@@ -503,7 +548,7 @@ async fn answer(
         let Caller { connection, process } = caller;
         service.call(Call { method: method.clone(), message, deadline, connection, process, kept: kept.clone() }).await
     };
-    match unless_gone(work, &mut respond, limit).await {
+    match unless_gone(work, |cx| respond.poll_reset(cx).map(drop), limit).await {
         Ok(Ok(parts)) => return send(&mut respond, parts, kept.take(), is_of_our_kind).await,
         Ok(Err(error)) => refuse(&mut respond, &error),
         Err(Gone::Late(limit)) => {
@@ -526,9 +571,9 @@ async fn read_message(body: h2::RecvStream, headers: &HeaderMap, memory: &Arc<Bu
 }
 
 /// Does the work, and drops it when nobody waits for it any more.
-async fn unless_gone<T>(
+pub(crate) async fn unless_gone<T>(
     work: impl Future<Output = Result<T>>,
-    respond: &mut SendResponse<Bytes>,
+    mut poll_reset: impl FnMut(&mut Context<'_>) -> Poll<()>,
     limit: Option<Duration>,
 ) -> Result<Result<T>, Gone> {
     let mut work = pin!(work);
@@ -542,7 +587,7 @@ async fn unless_gone<T>(
                 return Poll::Ready(Ok(Err(internal!("the call ended in a panic; the server's log tells where"))));
             }
         }
-        if respond.poll_reset(cx).is_ready() {
+        if poll_reset(cx).is_ready() {
             return Poll::Ready(Err(Gone::Caller));
         }
         match &mut alarm {

@@ -51,9 +51,15 @@ pub enum Stream {
 }
 
 /// For how long the current frame has been unfinished.
-struct Patience {
+pub(crate) struct Patience {
     since: Instant,
     timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience { since: Instant::now(), timer: None }
+    }
 }
 
 impl Socket {
@@ -68,7 +74,7 @@ impl Socket {
     /// The server's end, which does not wait for slow peers.
     pub fn server(stream: Stream) -> io::Result<Socket> {
         configure(&stream)?;
-        let patience = Some(Patience { since: Instant::now(), timer: None });
+        let patience = Some(Patience::default());
         Ok(Socket { stream, frames: Frames::after(PREFACE_LEN), first_frame: None, patience })
     }
 }
@@ -80,6 +86,26 @@ impl Stream {
             #[cfg(target_os = "linux")]
             Stream::Near(near) => near.process(),
             _ => None,
+        }
+    }
+
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            #[cfg(target_os = "linux")]
+            Stream::Near(stream) => stream.poll_read(cx, buf),
+            #[cfg(target_os = "linux")]
+            Stream::Line(line) => line.read(buf),
+        }
+    }
+
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        match self {
+            Stream::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            #[cfg(target_os = "linux")]
+            Stream::Near(stream) => stream.poll_write(cx, bufs),
+            #[cfg(target_os = "linux")]
+            Stream::Line(line) => line.write(bufs),
         }
     }
 
@@ -111,14 +137,7 @@ impl AsyncRead for Socket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
-        let read = match &mut this.stream {
-            Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
-            #[cfg(target_os = "linux")]
-            Stream::Near(stream) => stream.poll_read(cx, buf),
-            #[cfg(target_os = "linux")]
-            Stream::Line(line) => line.read(buf),
-        };
-        if read?.is_pending() {
+        if this.stream.poll_read(cx, buf)?.is_pending() {
             if let (Some(patience), true) = (&mut this.patience, this.frames.is_unfinished()) {
                 ready!(patience.poll_elapsed(cx));
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer stopped within a frame")));
@@ -132,15 +151,20 @@ impl AsyncRead for Socket {
             let _ = first_frame.send(());
         }
         if let (Some(patience), true) = (&mut this.patience, progress) {
-            patience.since = Instant::now();
+            patience.renew();
         }
         Poll::Ready(Ok(()))
     }
 }
 
 impl Patience {
+    /// Something has come.
+    pub(crate) fn renew(&mut self) {
+        self.since = Instant::now();
+    }
+
     /// Ready when the frame has taken too long. The timer is set once and looks again when it fires.
-    fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let end = self.since + FRAME_TIME;
             let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(end)));
@@ -163,13 +187,7 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.stream {
-            Stream::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-            #[cfg(target_os = "linux")]
-            Stream::Near(stream) => stream.poll_write(cx, bufs),
-            #[cfg(target_os = "linux")]
-            Stream::Line(line) => line.write(bufs),
-        }
+        self.stream.poll_write(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {

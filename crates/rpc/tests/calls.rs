@@ -21,123 +21,134 @@ fn received(delivery: Delivery) -> Tensor {
 
 #[test]
 fn a_master_is_asked_everything() {
-    let served = Served::start();
-    let master = served.master();
-    let graph = proto::GraphDef { node: vec![Default::default(); 3], ..Default::default() };
-    let request = proto::CreateSessionRequest { graph_def: Some(graph.clone()), ..Default::default() };
-    assert_eq!(wait(master.create_session(request)).unwrap(), "session of 3 nodes");
-    assert_eq!(wait(master.extend_session("s".into(), graph, 4)).unwrap(), 7);
-    let setup = master.partial_run_setup("s".into(), vec!["a".into()], vec!["b".into()], vec!["c".into()]);
-    assert_eq!(wait(setup).unwrap(), r#"["a"] ["b"] ["c"]"#);
-    let options = proto::CallableOptions { fetch: vec!["x".into(); 2], ..Default::default() };
-    assert_eq!(wait(master.make_callable("s".into(), options)).unwrap(), 2);
-    let feeds = vec![Tensor::scalar(1i32), Tensor::from(["s"])];
-    assert!(wait(master.run_callable("s".into(), 2, feeds.clone())).unwrap().fetches == feeds);
-    wait(master.release_callable("s".into(), 7)).unwrap();
-    let devices = wait(master.list_devices("near".into())).unwrap();
-    assert_eq!((&devices.local[0].name[..], &devices.remote[0].name[..]), ("near", "far"));
-    wait(master.reset(vec!["c".into()], vec!["c".into()])).unwrap();
-    wait(master.close_session("s".into())).unwrap();
+    for served in Served::both() {
+        let master = served.master();
+        let graph = proto::GraphDef { node: vec![Default::default(); 3], ..Default::default() };
+        let request = proto::CreateSessionRequest { graph_def: Some(graph.clone()), ..Default::default() };
+        assert_eq!(wait(master.create_session(request)).unwrap(), "session of 3 nodes");
+        assert_eq!(wait(master.extend_session("s".into(), graph, 4)).unwrap(), 7);
+        let setup = master.partial_run_setup("s".into(), vec!["a".into()], vec!["b".into()], vec!["c".into()]);
+        assert_eq!(wait(setup).unwrap(), r#"["a"] ["b"] ["c"]"#);
+        let options = proto::CallableOptions { fetch: vec!["x".into(); 2], ..Default::default() };
+        assert_eq!(wait(master.make_callable("s".into(), options)).unwrap(), 2);
+        let feeds = vec![Tensor::scalar(1i32), Tensor::from(["s"])];
+        assert!(wait(master.run_callable("s".into(), 2, feeds.clone())).unwrap().fetches == feeds);
+        wait(master.release_callable("s".into(), 7)).unwrap();
+        let devices = wait(master.list_devices("near".into())).unwrap();
+        assert_eq!((&devices.local[0].name[..], &devices.remote[0].name[..]), ("near", "far"));
+        wait(master.reset(vec!["c".into()], vec!["c".into()])).unwrap();
+        wait(master.close_session("s".into())).unwrap();
+    }
 }
 
 #[test]
 fn a_worker_is_asked_everything() {
-    let served = Served::start();
-    let worker = served.worker();
-    assert_eq!(wait(worker.get_status(Default::default())).unwrap()[0].incarnation, u64::MAX - 1);
-    let request = proto::CreateWorkerSessionRequest { session_handle: "s".into(), ..Default::default() };
-    wait(worker.create_worker_session(request)).unwrap();
-    for session in ["s", ""] {
-        let request = RegisterGraph { session: session.into(), ..Default::default() };
-        assert_eq!(wait(worker.register_graph(request)).unwrap(), format!("graph of '{session}'"));
+    for served in Served::both() {
+        let worker = served.worker();
+        assert_eq!(wait(worker.get_status(Default::default())).unwrap()[0].incarnation, u64::MAX - 1);
+        let request = proto::CreateWorkerSessionRequest { session_handle: "s".into(), ..Default::default() };
+        wait(worker.create_worker_session(request)).unwrap();
+        for session in ["s", ""] {
+            let request = RegisterGraph { session: session.into(), ..Default::default() };
+            assert_eq!(wait(worker.register_graph(request)).unwrap(), format!("graph of '{session}'"));
+        }
+        let value = Tensor::from([1.5f64, 2.5]);
+        let [a, b] = ["a", "b"].map(RendezvousKey::from_text);
+        for partial in [None, Some(Partial::More), Some(Partial::Last)] {
+            let send = vec![(a.clone(), value.clone()), (b.clone(), Tensor::scalar(true))];
+            let run =
+                RunGraph { session: "s".into(), send, recv: vec![b.clone(), a.clone()], partial, ..Default::default() };
+            assert!(wait(worker.run_graph(run)).unwrap().recv == [Tensor::scalar(true), value.clone()]);
+        }
+        assert!(received(wait(worker.recv_tensor(9, RendezvousKey::from_text("100"))).unwrap()) == pattern(100, 9));
+        let strings = received(wait(worker.recv_tensor(9, RendezvousKey::from_text("strings"))).unwrap());
+        assert!(strings == Tensor::from(["a", "", "ü"]));
+        assert!(matches!(wait(worker.recv_tensor(9, RendezvousKey::from_text("dead"))).unwrap(), Delivery::Dead));
+        wait(worker.cleanup_graph(9)).unwrap();
+        wait(worker.cleanup_all(vec![])).unwrap();
+        wait(worker.deregister_graph("s".into(), "g".into())).unwrap();
+        let logged =
+            wait(worker.logging(proto::LoggingRequest { fetch_step_id: vec![3], ..Default::default() })).unwrap();
+        assert_eq!(logged.step[0].step_id, 3);
+        wait(worker.delete_worker_session("s".into())).unwrap();
     }
-    let value = Tensor::from([1.5f64, 2.5]);
-    let [a, b] = ["a", "b"].map(RendezvousKey::from_text);
-    for partial in [None, Some(Partial::More), Some(Partial::Last)] {
-        let send = vec![(a.clone(), value.clone()), (b.clone(), Tensor::scalar(true))];
-        let run =
-            RunGraph { session: "s".into(), send, recv: vec![b.clone(), a.clone()], partial, ..Default::default() };
-        assert!(wait(worker.run_graph(run)).unwrap().recv == [Tensor::scalar(true), value.clone()]);
-    }
-    assert!(received(wait(worker.recv_tensor(9, RendezvousKey::from_text("100"))).unwrap()) == pattern(100, 9));
-    let strings = received(wait(worker.recv_tensor(9, RendezvousKey::from_text("strings"))).unwrap());
-    assert!(strings == Tensor::from(["a", "", "ü"]));
-    assert!(matches!(wait(worker.recv_tensor(9, RendezvousKey::from_text("dead"))).unwrap(), Delivery::Dead));
-    wait(worker.cleanup_graph(9)).unwrap();
-    wait(worker.cleanup_all(vec![])).unwrap();
-    wait(worker.deregister_graph("s".into(), "g".into())).unwrap();
-    let logged = wait(worker.logging(proto::LoggingRequest { fetch_step_id: vec![3], ..Default::default() })).unwrap();
-    assert_eq!(logged.step[0].step_id, 3);
-    wait(worker.delete_worker_session("s".into())).unwrap();
 }
 
 #[test]
 fn every_element_type_travels() {
-    let served = Served::start();
-    let master = served.master();
-    for &dtype in DType::ALL {
-        let tensor = match dtype {
-            DType::String => Tensor::from(["ab", "\0ü"]),
-            DType::Resource => {
-                let handle = ResourceHandle { device: "d".into(), name: "n".into(), ..Default::default() };
-                Tensor::from_handles([1], vec![handle]).unwrap()
-            }
-            DType::Variant => Tensor::zeros(dtype, [1]).unwrap(),
-            _ => Tensor::from_bytes(dtype, [3, 1], &vec![1; 3 * dtype.size()]).unwrap(),
-        };
-        let reply = wait(master.run_step(step(&[("x:0", tensor.clone())], &["x:0"], &[]))).unwrap();
-        assert!(reply.fetches == [tensor], "{dtype}");
+    for served in Served::both() {
+        let master = served.master();
+        for &dtype in DType::ALL {
+            let tensor = match dtype {
+                DType::String => Tensor::from(["ab", "\0ü"]),
+                DType::Resource => {
+                    let handle = ResourceHandle { device: "d".into(), name: "n".into(), ..Default::default() };
+                    Tensor::from_handles([1], vec![handle]).unwrap()
+                }
+                DType::Variant => Tensor::zeros(dtype, [1]).unwrap(),
+                _ => Tensor::from_bytes(dtype, [3, 1], &vec![1; 3 * dtype.size()]).unwrap(),
+            };
+            let reply = wait(master.run_step(step(&[("x:0", tensor.clone())], &["x:0"], &[]))).unwrap();
+            assert!(reply.fetches == [tensor], "{dtype}");
+        }
     }
 }
 
 #[test]
 fn values_come_in_the_order_they_were_asked_for() {
-    let served = Served::start();
-    let [a, b] = [Tensor::scalar(1f32), Tensor::from([2i64, 3])];
-    let request = step(&[("a", a.clone()), ("b", b.clone())], &["b", "a"], &[]);
-    assert!(wait(served.master().run_step(request)).unwrap().fetches == [b, a]);
+    for served in Served::both() {
+        let [a, b] = [Tensor::scalar(1f32), Tensor::from([2i64, 3])];
+        let request = step(&[("a", a.clone()), ("b", b.clone())], &["b", "a"], &[]);
+        assert!(wait(served.master().run_step(request)).unwrap().fetches == [b, a]);
+    }
 }
 
 #[test]
 fn large_tensors_travel_in_both_directions() {
-    let served = Served::start();
-    let size = 64 << 20;
-    let large = pattern(size, 5);
-    let found = received(wait(served.worker().recv_tensor(5, RendezvousKey::from_text(&size.to_string()))).unwrap());
-    assert!(found == large, "received");
-    assert_eq!(found.as_bytes().unwrap().as_ptr() as usize % 64, 0);
-    let reply = wait(served.master().run_step(step(&[("x", large.clone())], &["x"], &[]))).unwrap();
-    assert!(reply.fetches == [large], "fed and fetched");
+    for served in Served::both() {
+        let size = 64 << 20;
+        let large = pattern(size, 5);
+        let found =
+            received(wait(served.worker().recv_tensor(5, RendezvousKey::from_text(&size.to_string()))).unwrap());
+        assert!(found == large, "received");
+        assert_eq!(found.as_bytes().unwrap().as_ptr() as usize % 64, 0);
+        let reply = wait(served.master().run_step(step(&[("x", large.clone())], &["x"], &[]))).unwrap();
+        assert!(reply.fetches == [large], "fed and fetched");
+    }
 }
 
 #[test]
 fn an_error_keeps_its_code_text_and_mark() {
-    let served = Served::start();
-    let worker = served.worker();
-    let create = |session: &str| {
-        let request = proto::CreateWorkerSessionRequest { session_handle: session.into(), ..Default::default() };
-        wait(worker.create_worker_session(request)).unwrap_err()
-    };
-    let in_trailers = create("fail");
-    assert_eq!(in_trailers.code, Code::DataLoss);
-    assert!(in_trailers.message.starts_with("100% lost: ü\nxx") && in_trailers.message.ends_with(" ... [truncated]"));
-    assert!(create("derived").derived);
-    // In the body nothing is cut.
-    let run = RunGraph { session: "s".into(), graph: "fail".into(), ..Default::default() };
-    assert_eq!(wait(worker.run_graph(run)).unwrap_err().message.len(), "100% lost: ü\n".len() + 5000);
-    let run = RunGraph { session: "s".into(), graph: "derived".into(), ..Default::default() };
-    assert!(wait(worker.run_graph(run)).unwrap_err().derived);
-    let error = wait(served.master().run_step(step(&[], &[], &["fail"]))).unwrap_err();
-    assert_eq!((error.code, error.message.len()), (Code::DataLoss, "100% lost: ü\n".len() + 5000));
+    for served in Served::both() {
+        let worker = served.worker();
+        let create = |session: &str| {
+            let request = proto::CreateWorkerSessionRequest { session_handle: session.into(), ..Default::default() };
+            wait(worker.create_worker_session(request)).unwrap_err()
+        };
+        let in_status = create("fail");
+        assert_eq!(in_status.code, Code::DataLoss);
+        assert!(in_status.message.starts_with("100% lost: ü\nxx"), "{in_status}");
+        // Trailers have no room for all of it.
+        assert_eq!(in_status.message.ends_with(" ... [truncated]"), served.is_far());
+        assert!(create("derived").derived);
+        // In the body nothing is cut.
+        let run = RunGraph { session: "s".into(), graph: "fail".into(), ..Default::default() };
+        assert_eq!(wait(worker.run_graph(run)).unwrap_err().message.len(), "100% lost: ü\n".len() + 5000);
+        let run = RunGraph { session: "s".into(), graph: "derived".into(), ..Default::default() };
+        assert!(wait(worker.run_graph(run)).unwrap_err().derived);
+        let error = wait(served.master().run_step(step(&[], &[], &["fail"]))).unwrap_err();
+        assert_eq!((error.code, error.message.len()), (Code::DataLoss, "100% lost: ü\n".len() + 5000));
+    }
 }
 
 #[test]
 fn a_panic_is_an_answer_and_the_server_goes_on() {
-    let served = Served::start();
-    let master = served.master();
-    let error = wait(master.run_step(step(&[], &[], &["panic"]))).unwrap_err();
-    assert_eq!(error.code, Code::Internal);
-    wait(master.run_step(step(&[], &[], &["go on"]))).unwrap();
+    for served in Served::both() {
+        let master = served.master();
+        let error = wait(master.run_step(step(&[], &[], &["panic"]))).unwrap_err();
+        assert_eq!(error.code, Code::Internal);
+        wait(master.run_step(step(&[], &[], &["go on"]))).unwrap();
+    }
 }
 
 fn raw(path: &'static str, message: &impl prost::Message) -> Outgoing {
@@ -147,93 +158,99 @@ fn raw(path: &'static str, message: &impl prost::Message) -> Outgoing {
 
 #[test]
 fn what_is_not_there_is_unimplemented() {
-    let served = Served::start();
-    let paths = [
-        "/tensorflow.WorkerService/Tracing",
-        "/tensorflow.WorkerService/RecvBuf",
-        "/tensorflow.WorkerService/",
-        "/tensorflow.MasterService/NoSuch",
-        "/tensorflow.NoService/GetStatus",
-        "/nonsense",
-        "/",
-    ];
-    for path in paths {
-        let error = wait(served.channel().unary(raw(path, &proto::GetStatusRequest::default()))).unwrap_err();
-        assert_eq!((error.code, &error.message[..]), (Code::Unimplemented, ""), "{path}");
+    for served in Served::both() {
+        let paths = [
+            "/tensorflow.WorkerService/Tracing",
+            "/tensorflow.WorkerService/RecvBuf",
+            "/tensorflow.WorkerService/",
+            "/tensorflow.MasterService/NoSuch",
+            "/tensorflow.NoService/GetStatus",
+            "/nonsense",
+            "/",
+        ];
+        for path in paths {
+            let error = wait(served.channel().unary(raw(path, &proto::GetStatusRequest::default()))).unwrap_err();
+            assert_eq!((error.code, &error.message[..]), (Code::Unimplemented, ""), "{path}");
+        }
+        let finished = raw("/tensorflow.WorkerService/MarkRecvFinished", &proto::MarkRecvFinishedRequest::default());
+        assert!(wait(served.channel().unary(finished)).unwrap().is_empty());
     }
-    let finished = raw("/tensorflow.WorkerService/MarkRecvFinished", &proto::MarkRecvFinishedRequest::default());
-    assert!(wait(served.channel().unary(finished)).unwrap().is_empty());
 }
 
 #[test]
 fn a_repeated_request_is_not_carried_out_again() {
-    let served = Served::start();
-    let channel = served.channel();
-    let run_step = |id| proto::RunStepRequest { request_id: id, target: vec!["t".into()], ..Default::default() };
-    let send = |message: &proto::RunStepRequest| {
-        wait(channel.unary(raw("/tensorflow.MasterService/RunStep", message))).map(drop)
-    };
-    send(&run_step(-5)).unwrap();
-    let error = send(&run_step(-5)).unwrap_err();
-    assert_eq!(error.code, Code::Aborted);
-    assert!(error.message.starts_with("The same RunStep (Master) request was received twice."), "{error}");
-    assert_eq!(served.counts.begun.load(std::sync::atomic::Ordering::SeqCst), 1);
-    send(&run_step(0)).unwrap();
-    send(&run_step(0)).unwrap();
+    for served in Served::both() {
+        let channel = served.channel();
+        let run_step = |id| proto::RunStepRequest { request_id: id, target: vec!["t".into()], ..Default::default() };
+        let send = |message: &proto::RunStepRequest| {
+            wait(channel.unary(raw("/tensorflow.MasterService/RunStep", message))).map(drop)
+        };
+        send(&run_step(-5)).unwrap();
+        let error = send(&run_step(-5)).unwrap_err();
+        assert_eq!(error.code, Code::Aborted);
+        assert!(error.message.starts_with("The same RunStep (Master) request was received twice."), "{error}");
+        assert_eq!(served.counts.begun.load(std::sync::atomic::Ordering::SeqCst), 1);
+        send(&run_step(0)).unwrap();
+        send(&run_step(0)).unwrap();
+    }
 }
 
 #[test]
 fn dropping_a_call_drops_its_handler() {
-    let served = Served::start();
-    let (master, worker) = (served.master(), served.worker());
-    let run = RunGraph { session: "s".into(), graph: "wait".into(), ..Default::default() };
-    let calls: [distributed::interface::Call<'_, ()>; 3] = [
-        Box::pin(async { master.run_step(step(&[], &[], &["wait"])).await.map(drop) }),
-        Box::pin(async { worker.run_graph(run).await.map(drop) }),
-        Box::pin(async { worker.recv_tensor(1, RendezvousKey::from_text("wait")).await.map(drop) }),
-    ];
-    for mut call in calls {
-        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        until("the handler runs", || {
-            assert!(call.as_mut().poll(&mut context).is_pending());
-            served.counts.under_way() == 1
-        });
-        drop(call);
-        until("the handler is dropped", || served.counts.under_way() == 0);
+    for served in Served::both() {
+        let (master, worker) = (served.master(), served.worker());
+        let run = RunGraph { session: "s".into(), graph: "wait".into(), ..Default::default() };
+        let calls: [distributed::interface::Call<'_, ()>; 3] = [
+            Box::pin(async { master.run_step(step(&[], &[], &["wait"])).await.map(drop) }),
+            Box::pin(async { worker.run_graph(run).await.map(drop) }),
+            Box::pin(async { worker.recv_tensor(1, RendezvousKey::from_text("wait")).await.map(drop) }),
+        ];
+        for mut call in calls {
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            until("the handler runs", || {
+                assert!(call.as_mut().poll(&mut context).is_pending());
+                served.counts.under_way() == 1
+            });
+            drop(call);
+            until("the handler is dropped", || served.counts.under_way() == 0);
+        }
+        wait(worker.cleanup_graph(1)).unwrap();
     }
-    wait(worker.cleanup_graph(1)).unwrap();
 }
 
 #[test]
 fn a_deadline_ends_both_sides() {
-    let served = Served::start();
-    let mut request = step(&[], &[], &["wait"]);
-    request.options.timeout_in_ms = 100;
-    let error = wait(served.master().run_step(request)).unwrap_err();
-    assert_eq!(error.code, Code::DeadlineExceeded);
-    until("the handler is dropped", || served.counts.under_way() == 0);
-    let options = RemoteOptions { operation_timeout: Some(Duration::from_millis(100)), ..Default::default() };
-    let error = wait(RemoteMaster::new(&served.address(), options).close_session("wait".into())).unwrap_err();
-    assert_eq!(error.code, Code::DeadlineExceeded);
-    assert!(error.message.contains("CloseSession"), "{error}");
-    until("the handler is dropped", || served.counts.under_way() == 0);
+    for served in Served::both() {
+        let mut request = step(&[], &[], &["wait"]);
+        request.options.timeout_in_ms = 100;
+        let error = wait(served.master().run_step(request)).unwrap_err();
+        assert_eq!(error.code, Code::DeadlineExceeded);
+        until("the handler is dropped", || served.counts.under_way() == 0);
+        let options = RemoteOptions { operation_timeout: Some(Duration::from_millis(100)), ..Default::default() };
+        let error = wait(RemoteMaster::new(&served.address(), options).close_session("wait".into())).unwrap_err();
+        assert_eq!(error.code, Code::DeadlineExceeded);
+        assert!(error.message.contains("CloseSession"), "{error}");
+        until("the handler is dropped", || served.counts.under_way() == 0);
+    }
 }
 
 #[test]
 fn a_thousand_calls_wait_while_others_are_answered() {
-    let served = Served::start();
-    let worker = Arc::new(served.worker());
-    let parked: Vec<_> = (0..1000)
-        .map(|_| {
-            let worker = worker.clone();
-            rpc::runtime::steps().spawn(async move { worker.recv_tensor(1, RendezvousKey::from_text("wait")).await })
-        })
-        .collect();
-    until("all are parked", || served.counts.under_way() == 1000);
-    wait(worker.get_status(Default::default())).unwrap();
-    received(wait(worker.recv_tensor(1, RendezvousKey::from_text("1000000"))).unwrap());
-    parked.iter().for_each(|call| call.abort());
-    until("all are gone", || served.counts.under_way() == 0);
+    for served in Served::both() {
+        let worker = Arc::new(served.worker());
+        let parked: Vec<_> = (0..1000)
+            .map(|_| {
+                let worker = worker.clone();
+                rpc::runtime::steps()
+                    .spawn(async move { worker.recv_tensor(1, RendezvousKey::from_text("wait")).await })
+            })
+            .collect();
+        until("all are parked", || served.counts.under_way() == 1000);
+        wait(worker.get_status(Default::default())).unwrap();
+        received(wait(worker.recv_tensor(1, RendezvousKey::from_text("1000000"))).unwrap());
+        parked.iter().for_each(|call| call.abort());
+        until("all are gone", || served.counts.under_way() == 0);
+    }
 }
 
 #[test]

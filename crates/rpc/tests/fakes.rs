@@ -259,11 +259,19 @@ pub struct Served {
     pub server: Server,
     pub counts: Arc<Counts>,
     pub fake: Arc<Fake>,
+    /// Whether it is reached as from another machine.
+    is_far: bool,
 }
 
 impl Served {
     pub fn start() -> Served {
         Served::at("127.0.0.1:0")
+    }
+
+    /// One that is called directly, and one over TCP and HTTP/2.
+    pub fn both() -> [Served; 2] {
+        let far = Served { is_far: true, ..Served::at("0.0.0.0:0") };
+        [Served::start(), far]
     }
 
     pub fn at(address: &str) -> Served {
@@ -297,11 +305,19 @@ impl Served {
         services.push(Arc::new(MasterService::new(fake.clone())));
         services.push(Arc::new(WorkerService::with_import(fake.clone(), import)));
         let server = serve(Listener::bind(address).unwrap(), services).unwrap();
-        Served { server, counts: fake.counts.clone(), fake }
+        Served { server, counts: fake.counts.clone(), fake, is_far: false }
     }
 
     pub fn address(&self) -> String {
-        self.server.address().to_string()
+        match self.is_far {
+            // An address of this machine under which it has no name.
+            true => format!("127.0.0.2:{}", self.server.address().port()),
+            false => self.server.address().to_string(),
+        }
+    }
+
+    pub fn is_far(&self) -> bool {
+        self.is_far
     }
 
     pub fn channel(&self) -> Channel {

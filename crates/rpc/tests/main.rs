@@ -4,6 +4,8 @@ mod bad_peers;
 mod calls;
 mod connecting;
 #[cfg(target_os = "linux")]
+mod direct;
+#[cfg(target_os = "linux")]
 mod driving;
 mod ending;
 mod fakes;

@@ -16,7 +16,7 @@ pub(crate) use line::{Line, receive, retry};
 pub use seat::block_on;
 pub(crate) use seat::{attend, is_attended, wake_at};
 
-use crate::channel::Http;
+use crate::channel::Wire;
 use distributed::brief;
 use line::Watch;
 use parking_lot::Mutex;
@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
+use tensor::Result;
 use tokio::io::unix::AsyncFd;
 
 /// How long a driver looks for an answer before it sleeps. That spares being woken; and while it looks, those who work on the
@@ -51,7 +52,7 @@ pub(crate) struct Drive {
 
 struct State {
     /// Not here while somebody has it in hand.
-    connection: Option<Http>,
+    connection: Option<Wire>,
     /// The thread that sleeps on the socket.
     sleeper: Option<Arc<Seat>>,
     /// Whether somebody else has had the connection since it fell asleep.
@@ -59,11 +60,11 @@ struct State {
     /// Whether the keeper watches the socket.
     is_kept: bool,
     keeper: Option<Waker>,
-    end: Option<Result<(), h2::Error>>,
+    end: Option<Result<()>>,
 }
 
 impl Drive {
-    fn new(connection: Http, line: Arc<Line>) -> Arc<Drive> {
+    fn new(connection: Wire, line: Arc<Line>) -> Arc<Drive> {
         let state = State {
             connection: Some(connection),
             sleeper: None,
@@ -159,7 +160,7 @@ impl Wake for Drive {
 /// The connection in hand. It is laid down when dropped.
 struct Held {
     drive: Arc<Drive>,
-    connection: Option<Http>,
+    connection: Option<Wire>,
 }
 
 /// How a driver's sleep ended.
@@ -177,7 +178,7 @@ impl Held {
         let Some(mut connection) = self.connection.take() else { return false };
         self.drive.is_due.store(false, Ordering::SeqCst);
         let waker = Waker::from(self.drive.clone());
-        let Poll::Ready(end) = connection.as_mut().poll(&mut Context::from_waker(&waker)) else {
+        let Poll::Ready(end) = connection.poll(&mut Context::from_waker(&waker)) else {
             self.connection = Some(connection);
             return true;
         };
@@ -261,7 +262,7 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     /// Begins to keep a connection over this line.
-    pub(crate) fn new(connection: Http, line: Arc<Line>) -> io::Result<Keeper> {
+    pub(crate) fn new(connection: Wire, line: Arc<Line>) -> io::Result<Keeper> {
         let watch = line.watch().register()?;
         Ok(Keeper { drive: Drive::new(connection, line), watch })
     }
@@ -272,7 +273,7 @@ impl Keeper {
     }
 
     /// Ready at the connection's end.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let mut has_come = false;
         while let Poll::Ready(Ok(mut told)) = self.watch.poll_read_ready(cx) {
             told.clear_ready();

@@ -9,6 +9,7 @@ use bytes::{Buf, Bytes};
 use flate2::bufread::{GzDecoder, ZlibDecoder};
 use h2::RecvStream;
 use http::HeaderMap;
+use std::collections::VecDeque;
 use std::io::Read;
 use std::time::{Duration, Instant};
 use tensor::{Result, deadline_exceeded, exhausted, internal, unsupported};
@@ -83,10 +84,17 @@ const BYTES_PER_SECOND_MIN: u64 = 16 << 10;
 
 /// Takes the frames of one message off a stream.
 pub struct Incoming {
-    stream: RecvStream,
+    stream: Source,
     encoding: Encoding,
     pace: Option<Pace>,
     has_left: bool,
+}
+
+/// Where frames come from.
+enum Source {
+    Stream(RecvStream),
+    /// All have come.
+    Here(VecDeque<Bytes>),
 }
 
 /// For senders that are not waited for, nor trusted with all our memory.
@@ -99,7 +107,14 @@ struct Pace {
 impl Incoming {
     /// The message that follows these headers.
     pub fn new(stream: RecvStream, headers: &HeaderMap) -> Result<Incoming> {
+        let stream = Source::Stream(stream);
         Ok(Incoming { stream, encoding: Encoding::of(headers)?, pace: None, has_left: false })
+    }
+
+    /// A message that has come as a whole.
+    pub fn here(message: Pieces) -> Incoming {
+        let stream = Source::Here(message.into_iter().collect());
+        Incoming { stream, encoding: Encoding::Identity, pace: None, has_left: false }
     }
 
     /// Gives up on a sender that dawdles, or sends more than can be held. To be awaited on the network's own threads.
@@ -110,13 +125,17 @@ impl Incoming {
 
     /// The next bytes, or `None` at the end.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Broken> {
+        let stream = match &mut self.stream {
+            Source::Stream(stream) => stream,
+            Source::Here(chunks) => return Ok(chunks.pop_front()),
+        };
         let next = match &mut self.pace {
-            None => self.stream.data().await,
-            Some(pace) => pace.keep(self.stream.data()).await?,
+            None => stream.data().await,
+            Some(pace) => pace.keep(stream.data()).await?,
         };
         let Some(chunk) = next.transpose()? else { return Ok(None) };
         // Fails only on a stream that is over, where no window matters any more.
-        let _ = self.stream.flow_control().release_capacity(chunk.len());
+        let _ = stream.flow_control().release_capacity(chunk.len());
         Ok(Some(chunk))
     }
 
@@ -133,12 +152,18 @@ impl Incoming {
 
     /// Whether the sender has ended the stream, and all of it has come.
     pub fn is_over(&self) -> bool {
-        self.stream.is_end_stream()
+        match &self.stream {
+            Source::Stream(stream) => stream.is_end_stream(),
+            Source::Here(_) => true,
+        }
     }
 
     /// What follows the message.
     pub async fn trailers(&mut self) -> Result<Option<HeaderMap>, h2::Error> {
-        self.stream.trailers().await
+        match &mut self.stream {
+            Source::Stream(stream) => stream.trailers().await,
+            Source::Here(_) => Ok(None),
+        }
     }
 
     /// The whole message, or `None` if the stream ends without one.
@@ -214,6 +239,18 @@ impl From<h2::Error> for Broken {
 impl From<tensor::Error> for Broken {
     fn from(error: tensor::Error) -> Broken {
         Broken::Content(error)
+    }
+}
+
+/// A message that has come as a whole, without its prefix.
+pub(crate) fn whole(mut pieces: Pieces) -> Result<Pieces> {
+    if pieces.len() < PREFIX {
+        return Err(internal!("a message ends within its first {PREFIX} bytes"));
+    }
+    match prefix(&mut pieces)? {
+        (false, len) if len == pieces.len() => Ok(pieces),
+        (false, len) => Err(internal!("a message of {len} bytes was announced, {} came", pieces.len())),
+        (true, _) => Encoding::Identity.unpack(pieces),
     }
 }
 
