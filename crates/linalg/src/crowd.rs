@@ -9,8 +9,10 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a judgement holds. Looking takes some microseconds for each thread of the process.
+/// How long a judgement holds.
 const PERIOD: Duration = Duration::from_millis(250);
+/// Looking takes some microseconds for each thread; of a process with more, these stand for all.
+const THREADS_MAX: usize = 16;
 /// With less work than this part of the time of one core, there is nothing to judge by.
 const BUSY: f64 = 0.1;
 /// It becomes crowded when threads wait for a core for more than this part of the time they run,
@@ -77,10 +79,10 @@ fn judge(was_crowded: bool, last: Spent, now: Spent) -> bool {
     waiting > running * if was_crowded { FEW } else { MANY }
 }
 
-/// The times of all threads together.
+/// The times of all threads together, or of the first ones.
 fn spent() -> Option<Spent> {
     let mut total = Spent::default();
-    for thread in fs::read_dir("/proc/self/task").ok()? {
+    for thread in fs::read_dir("/proc/self/task").ok()?.take(THREADS_MAX) {
         // A thread may end while we look.
         let Ok(times) = fs::read_to_string(thread.ok()?.path().join("schedstat")) else { continue };
         let spent = parse(&times)?;
