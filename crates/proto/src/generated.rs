@@ -204,6 +204,15 @@ pub struct LentTensor {
     pub dtype: i32,
     #[prost(int64, repeated, tag = "8")]
     pub dim: ::prost::alloc::vec::Vec<i64>,
+    /// If it stands in memory that others can map: the file's number in the process plus one, since 0 is no file,
+    #[prost(uint32, tag = "9")]
+    pub file: u32,
+    /// the number by which the system knows the file,
+    #[prost(uint64, tag = "10")]
+    pub inode: u64,
+    /// and where in it.
+    #[prost(uint64, tag = "11")]
+    pub offset: u64,
 }
 /// Names something that lives on a device: a variable, a queue, a table.
 #[derive(Clone, PartialEq, ::prost::Message)]

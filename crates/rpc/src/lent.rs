@@ -38,12 +38,16 @@ impl Loan {
             return None;
         }
         let loan = Loan { seal: Seal::new(), _content: tensor.content() };
-        let lent = LentTensor {
+        let mut lent = LentTensor {
             address: loan._content.as_ptr() as u64,
             dtype: tensor.dtype().number(),
             dim: tensor.dims().iter().map(|&size| size as i64).collect(),
             ..loan.seal.describe()
         };
+        #[cfg(target_os = "linux")]
+        if let Some(place) = tensor::shared_place(&loan._content) {
+            (lent.file, lent.inode, lent.offset) = (place.file + 1, place.inode, place.offset);
+        }
         Some((loan, lent))
     }
 }
@@ -96,6 +100,26 @@ pub(crate) fn can_read(lent: &LentTensor) -> bool {
 
 /// Copies what is lent. It fails if that cannot be read, or may have been let go of meanwhile.
 fn copy(lent: &LentTensor, buffer: &mut [u8]) -> io::Result<()> {
+    if !copy_mapped(lent, buffer) {
+        copy_by_system(lent, buffer)?;
+    }
+    let mut seal = [0; size_of::<u64>()];
+    memory::read(lent.process, lent.seal_address, &mut seal)?;
+    match u64::from_ne_bytes(seal) == lent.seal {
+        true => Ok(()),
+        false => Err(io::Error::other("it was let go of before it was read")),
+    }
+}
+
+/// Whether it stands in memory that is mapped here.
+fn copy_mapped(lent: &LentTensor, buffer: &mut [u8]) -> bool {
+    #[cfg(target_os = "linux")]
+    return crate::mapped::copy(lent, buffer).is_some();
+    #[cfg(not(target_os = "linux"))]
+    return false;
+}
+
+fn copy_by_system(lent: &LentTensor, buffer: &mut [u8]) -> io::Result<()> {
     let parts = buffer.len().div_ceil(PART).clamp(1, PARTS_MAX.min(runtime::cores()));
     let part_len = buffer.len().div_ceil(parts).max(1);
     let copy = |index: usize, part: &mut [u8]| {
@@ -108,13 +132,7 @@ fn copy(lent: &LentTensor, buffer: &mut [u8]) -> io::Result<()> {
         let others: Vec<_> = parts.map(|(i, part)| scope.spawn(move || copy(i, part))).collect();
         first.map_or(Ok(()), |(i, part)| copy(i, part))?;
         others.into_iter().try_for_each(|other| other.join().unwrap_or_else(|_| Err(io::Error::other("a panic"))))
-    })?;
-    let mut seal = [0; size_of::<u64>()];
-    memory::read(lent.process, lent.seal_address, &mut seal)?;
-    match u64::from_ne_bytes(seal) == lent.seal {
-        true => Ok(()),
-        false => Err(io::Error::other("it was let go of before it was read")),
-    }
+    })
 }
 
 #[cfg(target_os = "linux")]

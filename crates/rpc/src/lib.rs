@@ -22,6 +22,8 @@ mod joined;
 mod lend;
 mod lent;
 pub mod lost;
+#[cfg(target_os = "linux")]
+mod mapped;
 pub mod master_service;
 #[cfg(target_os = "linux")]
 mod near;

@@ -5,6 +5,7 @@
 //! process is, so that nobody else can take a server's place; if anything about it is not as it should be, TCP is used.
 
 use crate::drive::{receive, retry};
+use crate::mapped;
 use rustix::process::geteuid;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::io::{self, IoSlice};
@@ -62,7 +63,16 @@ pub struct Near {
     socket: AsyncFd<Socket>,
     /// The same socket, watched for room.
     room: Option<AsyncFd<Socket>>,
-    process: Option<u32>,
+    process: Option<Neighbour>,
+}
+
+/// A process at the other end, whose memory is let go of with the connection.
+struct Neighbour(u32);
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        mapped::forget(self.0);
+    }
 }
 
 impl Near {
@@ -72,14 +82,14 @@ impl Near {
         if peer.uid() != geteuid().as_raw() {
             return Ok(None);
         }
-        let process = peer.pid().and_then(|process| process.try_into().ok());
+        let process = peer.pid().and_then(|process| process.try_into().ok()).map(Neighbour);
         let socket = watched(stream.into_std()?.into(), Interest::READABLE)?;
         Ok(Some(Near { socket, room: None, process }))
     }
 
     /// The process at the other end, as the system knows it.
     pub(crate) fn process(&self) -> Option<u32> {
-        self.process
+        self.process.as_ref().map(|process| process.0)
     }
 
     pub(crate) fn into_socket(self) -> Socket {

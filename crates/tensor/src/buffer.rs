@@ -1,9 +1,11 @@
 //! Memory for elements: zero-initialised or recycled, never uninitialised, aligned to 64 bytes unless tiny.
 //!
-//! All `unsafe` memory handling of the crate is here. Large buffers that are let go of are kept for the next
+//! The `unsafe` memory handling of the crate is here and in `shared.rs`. Large buffers that are let go of are kept for the next
 //! taker (fresh pages cost many times what reused ones do), up to a fixed total; those let go of first make room. One that
 //! is larger than all that may be kept besides.
 
+#[cfg(target_os = "linux")]
+use crate::shared;
 use crate::{Element, Result, Word, exhausted};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::{BTreeMap, VecDeque};
@@ -173,8 +175,19 @@ fn layout(capacity: usize) -> Option<Layout> {
     Layout::from_size_align(capacity.checked_add(ALIGN)?, USUAL_ALIGN).ok()
 }
 
-/// Zero bytes, aligned to [`ALIGN`]. Before them stands how far they are from where they were allocated.
+/// Zero bytes, aligned to [`ALIGN`], where other processes can read them if they are of a size that these would.
 fn allocate(capacity: usize) -> Option<NonNull<u8>> {
+    #[cfg(target_os = "linux")]
+    if shared::SIZES.contains(&capacity)
+        && let Some(start) = shared::allocate(capacity)
+    {
+        return Some(start);
+    }
+    allocate_alone(capacity)
+}
+
+/// Zero bytes, aligned to [`ALIGN`]. Before them stands how far they are from where they were allocated.
+fn allocate_alone(capacity: usize) -> Option<NonNull<u8>> {
     let layout = layout(capacity)?;
     // SAFETY: the layout's size is not zero.
     let allocated = NonNull::new(unsafe { alloc_zeroed(layout) })?;
@@ -217,8 +230,12 @@ unsafe fn want_large_pages(_: NonNull<u8>, _: usize) {}
 ///
 /// `start` comes from [`allocate`] with this capacity, and is not used again.
 unsafe fn free(start: NonNull<u8>, capacity: usize) {
+    #[cfg(target_os = "linux")]
+    if shared::is_shared(start) {
+        return shared::free(start, capacity);
+    }
     let Some(layout) = layout(capacity) else { return };
-    // SAFETY: `allocate` wrote the distance there, and used this layout.
+    // SAFETY: `allocate_alone` wrote the distance there, and used this layout.
     unsafe {
         let distance = start.cast::<usize>().sub(1).read();
         dealloc(start.sub(distance).as_ptr(), layout);

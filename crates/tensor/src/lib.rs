@@ -18,6 +18,8 @@ mod format;
 mod proto;
 mod quote;
 mod shape;
+#[cfg(target_os = "linux")]
+mod shared;
 mod tensor;
 
 pub use arriving::ArrivingTensor;
@@ -31,4 +33,6 @@ pub use num_complex::Complex;
 pub use proto::{dtype_from_proto, shape_from_proto, shape_to_proto};
 pub use quote::{Quoted, unquote};
 pub use shape::{PartialShape, Shape, broadcast, broadcast_partial};
+#[cfg(target_os = "linux")]
+pub use shared::{SharedPlace, shared_place};
 pub use tensor::{OwnedTensor, ResourceHandle, Tensor, Variant, VariantValue};
