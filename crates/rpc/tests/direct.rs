@@ -16,13 +16,14 @@ fn connect(served: &Served) -> UnixStream {
     stream
 }
 
-const HELLO: usize = 20;
+const HEAD: usize = 24;
 
 /// A frame of this kind, with a part that is said to be so long.
 fn frame(kind: u8, is_last: bool, call: u8, name: &[u8], part_len: u32) -> Vec<u8> {
-    let mut frame = vec![kind, is_last.into(), name.len() as u8, 0, call, 0, 0, 0];
-    frame.extend([0xff; 8]);
+    let mut frame = vec![kind, is_last.into(), name.len() as u8, 0];
     frame.extend(part_len.to_le_bytes());
+    frame.extend(u64::from(call).to_le_bytes());
+    frame.extend([0xff; 8]);
     frame.extend(name);
     frame
 }
@@ -36,7 +37,7 @@ fn is_hung_up_on(what: &str, bytes: &[u8]) {
     stream.write_all(bytes).unwrap();
     let mut answer = Vec::new();
     match stream.read_to_end(&mut answer) {
-        Ok(_) => assert_eq!(answer.len(), HELLO, "{what}"),
+        Ok(_) => assert_eq!(answer.len(), HEAD, "{what}"),
         Err(e) => assert_eq!(e.kind(), ErrorKind::ConnectionReset, "{what}: {e}"),
     }
     wait(served.master().run_step(step(&[], &[], &["go on"]))).unwrap();
@@ -47,6 +48,10 @@ fn whoever_breaks_the_rules_is_hung_up_on() {
     is_hung_up_on("no kind", &frame(77, true, 1, b"", 0));
     is_hung_up_on("the other side's", &frame(2, true, 1, b"", 0));
     is_hung_up_on("another protocol", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    // A step whose target is called "wait".
+    let mut waiting = frame(CALL, true, 1, b"/tensorflow.MasterService/RunStep", 11);
+    waiting.extend(b"\0\0\0\0\x06\x22\x04wait");
+    is_hung_up_on("a call that is under way already", &waiting.repeat(2));
     is_hung_up_on("too long", &frame(CALL, true, 1, b"/a/B", u32::MAX));
 }
 
@@ -72,13 +77,13 @@ fn messages_of_garbage_are_answered() {
     stream.write_all(&sent).unwrap();
     let mut seen = [false; 4];
     while seen != [false, true, true, true] {
-        let mut head = [0; HELLO];
+        let mut head = [0; HEAD];
         stream.read_exact(&mut head).unwrap();
-        let len = u32::from_le_bytes([head[16], head[17], head[18], head[19]]);
+        let len = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
         let mut part = vec![0; len as usize];
         stream.read_exact(&mut part).unwrap();
         if head[0] == 4 {
-            seen[head[4] as usize] = true;
+            seen[head[8] as usize] = true;
         }
     }
 }

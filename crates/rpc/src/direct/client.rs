@@ -93,8 +93,8 @@ pub(crate) struct Calls(Mutex<Table>);
 
 #[derive(Default)]
 struct Table {
-    last: u32,
-    waiting: HashMap<u32, Waiting>,
+    last: u64,
+    waiting: HashMap<u64, Waiting>,
     /// To be written.
     leaving: Vec<Leaving>,
     connection: Option<Waker>,
@@ -144,7 +144,7 @@ impl Calls {
         if table.is_leaving {
             return Err(Unanswered::NotSent(unavailable!("the server takes no further calls")));
         }
-        table.last = table.last.wrapping_add(1);
+        table.last += 1;
         let call = table.last;
         table.waiting.insert(call, Waiting::default());
         let body = body.iter().cloned().collect();
@@ -215,7 +215,7 @@ impl Table {
 /// A call under way.
 pub(crate) struct Exchange {
     calls: Arc<Calls>,
-    call: u32,
+    call: u64,
     is_kept: bool,
 }
 

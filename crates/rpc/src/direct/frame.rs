@@ -47,7 +47,7 @@ impl Kind {
 #[derive(Debug)]
 pub(super) struct Frame {
     pub(super) kind: Kind,
-    pub(super) call: u32,
+    pub(super) call: u64,
     /// Whether the message ends with it.
     pub(super) is_last: bool,
     pub(super) limit: Option<Duration>,
@@ -55,8 +55,8 @@ pub(super) struct Frame {
     pub(super) part: Bytes,
 }
 
-/// Kind, whether it is the last, the name's length, the call, the limit in microseconds, the part's length.
-const HEAD_LEN: usize = 1 + 1 + 2 + 4 + 8 + 4;
+/// Kind, whether it is the last, the name's length, the part's length, the call, the limit in microseconds.
+const HEAD_LEN: usize = 1 + 1 + 2 + 4 + 8 + 8;
 const NO_LIMIT: u64 = u64::MAX;
 
 /// Takes frames off a connection.
@@ -97,8 +97,8 @@ impl Reader {
         let kind =
             Kind::ALL.get(head.get_u8() as usize).copied().ok_or_else(|| invalid("a frame is of no known kind"))?;
         let is_last = head.get_u8() != 0;
-        head.advance(size_of::<u16>());
-        let (call, limit) = (head.get_u32_le(), head.get_u64_le());
+        head.advance(size_of::<u16>() + size_of::<u32>());
+        let (call, limit) = (head.get_u64_le(), head.get_u64_le());
         let limit = (limit != NO_LIMIT).then(|| Duration::from_micros(limit));
         let name = self.buf.split_to(name_len).freeze();
         let part = self.buf.split_to(part_len).freeze();
@@ -108,7 +108,7 @@ impl Reader {
     /// The lengths of the name and the part of the frame whose head is there.
     fn lens(&self) -> Option<(usize, usize)> {
         let head = self.buf.first_chunk::<HEAD_LEN>()?;
-        let (name, part) = ([head[2], head[3]], [head[16], head[17], head[18], head[19]]);
+        let (name, part) = ([head[2], head[3]], [head[4], head[5], head[6], head[7]]);
         Some((u16::from_le_bytes(name) as usize, u32::from_le_bytes(part) as usize))
     }
 }
@@ -117,7 +117,7 @@ impl Reader {
 #[derive(Debug)]
 pub(super) struct Leaving {
     pub(super) kind: Kind,
-    pub(super) call: u32,
+    pub(super) call: u64,
     pub(super) limit: Option<Duration>,
     pub(super) name: &'static str,
     pub(super) body: VecDeque<Bytes>,
@@ -125,12 +125,12 @@ pub(super) struct Leaving {
 
 impl Leaving {
     /// One without a message.
-    pub(super) fn bare(kind: Kind, call: u32) -> Leaving {
+    pub(super) fn bare(kind: Kind, call: u64) -> Leaving {
         Leaving { kind, call, limit: None, name: "", body: VecDeque::new() }
     }
 
     /// One with a message.
-    pub(super) fn with(kind: Kind, call: u32, body: Vec<Bytes>) -> Leaving {
+    pub(super) fn with(kind: Kind, call: u64, body: Vec<Bytes>) -> Leaving {
         Leaving { body: body.into(), ..Leaving::bare(kind, call) }
     }
 }
@@ -201,9 +201,9 @@ impl Writer {
         self.small.put_u8(message.kind as u8);
         self.small.put_u8((part == left).into());
         self.small.put_u16_le(name.len() as u16);
-        self.small.put_u32_le(message.call);
-        self.small.put_u64_le(limit);
         self.small.put_u32_le(part as u32);
+        self.small.put_u64_le(message.call);
+        self.small.put_u64_le(limit);
         self.small.put_slice(name.as_bytes());
         self.len += HEAD_LEN + name.len() + part;
         while let Some(first) = message.body.front_mut().filter(|_| part > 0) {
@@ -276,7 +276,7 @@ mod tests {
             let frames = frames(&mut reader, &mut to).await.unwrap();
             sending.await.unwrap();
             assert!(!reader.is_unfinished());
-            let mut bodies: HashMap<u32, Vec<u8>> = HashMap::new();
+            let mut bodies: HashMap<u64, Vec<u8>> = HashMap::new();
             for frame in &frames {
                 bodies.entry(frame.call).or_default().extend_from_slice(&frame.part);
             }
@@ -291,8 +291,9 @@ mod tests {
     fn what_is_no_frame_is_refused() {
         crate::runtime::network().block_on(async {
             let head = |kind: u8, part: u32| {
-                let mut head = vec![kind, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+                let mut head = vec![kind, 1, 0, 0];
                 head.extend_from_slice(&part.to_le_bytes());
+                head.extend_from_slice(&[0; 16]);
                 head
             };
             for (what, bytes) in [("kind", head(99, 0)), ("length", head(1, PART_MAX as u32 + 1))] {

@@ -70,9 +70,9 @@ struct Conversation {
     reader: Reader,
     writer: Writer,
     answers: Arc<Answers>,
-    under_way: HashMap<u32, Arc<Reset>>,
+    under_way: HashMap<u64, Arc<Reset>>,
     /// Calls of which not all has come.
-    unfinished: HashMap<u32, Unfinished>,
+    unfinished: HashMap<u64, Unfinished>,
     patience: Patience,
     services: Services,
     memory: Arc<Budget>,
@@ -91,7 +91,7 @@ struct Unfinished {
 
 /// A call that has come.
 struct Arrived {
-    call: u32,
+    call: u64,
     path: bytes::Bytes,
     limit: Option<Duration>,
     message: Pieces,
@@ -152,6 +152,7 @@ impl Conversation {
 
     fn take(&mut self, frame: Frame, busy: &Busy, cx: &mut Context<'_>) -> io::Result<()> {
         match frame.kind {
+            Kind::Call if self.under_way.contains_key(&frame.call) => return Err(io::ErrorKind::InvalidData.into()),
             Kind::Call if frame.is_last && !self.unfinished.contains_key(&frame.call) => {
                 let Frame { call, limit, name: path, part, .. } = frame;
                 self.begin(Arrived { call, path, limit, message: part.into() }, busy, cx);
@@ -213,9 +214,7 @@ impl Conversation {
         };
         let takes_long = service.takes_long(&method);
         let reset = Arc::new(Reset::default());
-        if self.under_way.insert(call, reset.clone()).is_some() {
-            return; // the peer is confused: the former one ends without an answer
-        }
+        self.under_way.insert(call, reset.clone());
         let (phase, memory, caller) = (self.phase.clone(), self.memory.clone(), self.caller.clone());
         let answers = self.answers.clone();
         Begun(Box::pin(async move {
@@ -299,7 +298,7 @@ impl Answers {
         connection.inspect(Waker::wake_by_ref);
     }
 
-    fn fail(&self, call: u32, error: &Error) {
+    fn fail(&self, call: u64, error: &Error) {
         self.put(Leaving::with(Kind::Failed, call, failed(error)));
     }
 
