@@ -105,6 +105,23 @@ fn what_the_masters_task_has_at_once_goes_along_with_the_call() {
 }
 
 #[test]
+fn a_task_of_another_kind_is_sent_nothing_unasked() {
+    let cluster = Cluster::start(SPEC);
+    cluster.know_little();
+    let session = cluster.session(
+        "/job:worker/task:0",
+        "x = Placeholder {dtype: float, shape: shape[?]} @ /job:worker/task:0
+         y = Neg(x) @ /job:ps/task:0",
+    );
+    for values in [vec![1f32, 2.0], vec![]] {
+        let before = cluster.num_asked();
+        let found = session.run(&[("x:0", Tensor::from(values.clone()))], &["y:0"], &[]).unwrap();
+        assert_eq!(found, [Tensor::from(values.into_iter().map(|x| -x).collect::<Vec<f32>>())]);
+        assert_eq!(cluster.num_asked() - before, 2);
+    }
+}
+
+#[test]
 fn what_is_too_large_to_be_brought_is_asked_for() {
     let cluster = Cluster::start(SPEC);
     let session = cluster.session(

@@ -10,7 +10,7 @@ use linalg::parallel::Pool;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 use tensor::{Result, Tensor, unavailable};
@@ -44,6 +44,8 @@ struct WiresState {
     seed: AtomicU64,
     /// How many values were asked for.
     asked: AtomicU64,
+    /// Whether all know no more than TensorFlow's tasks do.
+    is_plain: AtomicBool,
 }
 
 impl Wires {
@@ -111,6 +113,11 @@ impl Cluster {
         let task: TaskName = task.parse().unwrap();
         let address = self.spec.task_address(&task.job, task.index).unwrap();
         self.network.set(address, None);
+    }
+
+    /// From now on tasks take each other for TensorFlow's.
+    pub fn know_little(&self) {
+        self.network.state.is_plain.store(true, Ordering::Relaxed);
     }
 
     /// From now on calls between tasks take their time.
@@ -264,10 +271,10 @@ impl WorkerInterface for Wire {
         self.call(|w| w.run_graph(request))
     }
     fn can_bring(&self) -> bool {
-        true
+        !self.wires.state.is_plain.load(Ordering::Relaxed)
     }
     fn early_bytes_max(&self) -> usize {
-        64 << 10
+        if self.can_bring() { 64 << 10 } else { 0 }
     }
     fn recv_tensor(&self, step: i64, key: RendezvousKey) -> Call<'_, Delivery> {
         self.wires.state.asked.fetch_add(1, Ordering::Relaxed);

@@ -120,10 +120,10 @@ impl MasterSession {
         .await;
         for (i, run) in &mut others {
             let part = &plan.parts[*i];
-            let takes = &part.shortcuts.takes;
-            if !takes.is_empty() && run.partial.is_none() {
-                let early = self.shared.worker.take_early(run.step, takes, part.worker.early_bytes_max());
-                run.send.extend(early);
+            let (takes, bytes_max) = (&part.shortcuts.takes, part.worker.early_bytes_max());
+            // Who takes nothing early takes no tensor without elements either.
+            if !takes.is_empty() && run.partial.is_none() && bytes_max > 0 {
+                run.send.extend(self.shared.worker.take_early(run.step, takes, bytes_max));
             }
         }
         calls.extend(others.into_iter().map(call));
