@@ -12,10 +12,10 @@ use crate::grpc::message::{Broken, Incoming};
 use crate::grpc::{CONTENT_TYPE, OUR_KIND, status, timeout};
 use crate::joined::{Hold, Joined};
 #[cfg(target_os = "linux")]
-use crate::near::{self, Door};
+use crate::near::{self, DOORS};
 use crate::pieces::Pieces;
 use crate::runtime;
-use crate::socket::{Socket, Stream};
+use crate::socket::{Door, Socket, Stream};
 use bytes::Bytes;
 use distributed::{TaskName, brief};
 use h2::client::SendRequest;
@@ -622,7 +622,8 @@ impl Connection {
 }
 
 async fn connect(address: &str, lane: Lane, mover: Mover) -> Result<(Connection, Way)> {
-    let (mut connection, way, first_frame) = greet(open_socket(address, lane).await?, mover).await?;
+    let (door, stream) = open_socket(address, lane).await?;
+    let (mut connection, way, first_frame) = greet(door, stream, mover).await?;
     let mut first_frame = pin!(first_frame);
     let spoken = poll_fn(|cx| {
         if let Poll::Ready(ended) = connection.poll(cx) {
@@ -637,24 +638,17 @@ async fn connect(address: &str, lane: Lane, mover: Mover) -> Result<(Connection,
     Ok((connection, way))
 }
 
-/// A connection on which nothing has been said yet.
-enum Opened {
-    Http(Stream),
-    #[cfg(target_os = "linux")]
-    Direct(Stream),
-}
-
 /// Begins to speak on a socket. The receiver hears when the peer has answered.
-async fn greet(opened: Opened, mover: Mover) -> Result<(Connection, Way, oneshot::Receiver<()>)> {
+async fn greet(door: Door, stream: Stream, mover: Mover) -> Result<(Connection, Way, oneshot::Receiver<()>)> {
     #[cfg(target_os = "linux")]
     if mover == Mover::Caller {
-        let (line, opened) = opened.into_line()?;
-        let (wire, sender, first_frame) = opened.speak().await?;
+        let line = stream.into_line()?;
+        let (wire, sender, first_frame) = speak(door, Stream::Line(line.clone())).await?;
         let keeper = drive::Keeper::new(wire, line)?;
         let way = Way { sender, drive: Some(keeper.drive().clone()) };
         return Ok((Connection::Kept(keeper), way, first_frame));
     }
-    let (wire, sender, first_frame) = opened.speak().await?;
+    let (wire, sender, first_frame) = speak(door, stream).await?;
     #[cfg(target_os = "linux")]
     let way = Way { sender, drive: None };
     #[cfg(not(target_os = "linux"))]
@@ -662,30 +656,17 @@ async fn greet(opened: Opened, mover: Mover) -> Result<(Connection, Way, oneshot
     Ok((Connection::Network(wire), way, first_frame))
 }
 
-impl Opened {
-    /// The same, moved by whoever has the time.
-    #[cfg(target_os = "linux")]
-    fn into_line(self) -> Result<(Arc<drive::Line>, Opened)> {
-        let (stream, again): (_, fn(Stream) -> Opened) = match self {
-            Opened::Http(stream) => (stream, Opened::Http),
-            Opened::Direct(stream) => (stream, Opened::Direct),
-        };
-        let line = stream.into_line()?;
-        Ok((line.clone(), again(Stream::Line(line))))
-    }
-
-    async fn speak(self) -> Result<(Wire, Sender, oneshot::Receiver<()>)> {
-        match self {
-            Opened::Http(stream) => {
-                let (socket, first_frame) = Socket::client(stream)?;
-                let (sender, connection) = shake_hands(socket).await?;
-                Ok((connection, Sender::Http(sender), first_frame))
-            }
-            #[cfg(target_os = "linux")]
-            Opened::Direct(stream) => {
-                let (connection, calls, hello) = direct::open(stream);
-                Ok((Wire::Direct(Box::new(connection)), Sender::Direct(calls), hello))
-            }
+async fn speak(door: Door, stream: Stream) -> Result<(Wire, Sender, oneshot::Receiver<()>)> {
+    match door {
+        Door::Http => {
+            let (socket, first_frame) = Socket::client(stream)?;
+            let (sender, wire) = shake_hands(socket).await?;
+            Ok((wire, Sender::Http(sender), first_frame))
+        }
+        #[cfg(target_os = "linux")]
+        Door::Direct => {
+            let (connection, calls, hello) = direct::open(stream);
+            Ok((Wire::Direct(Box::new(connection)), Sender::Direct(calls), hello))
         }
     }
 }
@@ -716,22 +697,19 @@ fn handshake_failed(e: &h2::Error) -> Error {
     }
 }
 
-async fn open_socket(address: &str, lane: Lane) -> Result<Opened> {
+async fn open_socket(address: &str, lane: Lane) -> Result<(Door, Stream)> {
     let mut last = None;
     for resolved in resolve(address).await? {
         #[cfg(target_os = "linux")]
-        {
-            if lane == Lane::Control
-                && let Some(stream) = near::connect(resolved, Door::Direct)
+        for door in DOORS {
+            if (door == Door::Http || lane == Lane::Control)
+                && let Some(stream) = near::connect(resolved, door)
             {
-                return Ok(Opened::Direct(Stream::Near(stream)));
-            }
-            if let Some(stream) = near::connect(resolved, Door::Http) {
-                return Ok(Opened::Http(Stream::Near(stream)));
+                return Ok((door, Stream::Near(stream)));
             }
         }
         match tokio::time::timeout(STEP_TIME, TcpStream::connect(resolved)).await {
-            Ok(Ok(stream)) => return Ok(Opened::Http(Stream::Tcp(stream))),
+            Ok(Ok(stream)) => return Ok((Door::Http, Stream::Tcp(stream))),
             Ok(Err(e)) if e.kind() == io::ErrorKind::ConnectionRefused => {
                 last = Some(unavailable!("connection refused: nothing listens there"));
             }

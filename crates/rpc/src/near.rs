@@ -6,6 +6,7 @@
 
 use crate::drive::{receive, retry};
 use crate::mapped;
+use crate::socket::Door;
 use rustix::process::geteuid;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::io::{self, IoSlice};
@@ -18,13 +19,8 @@ use tokio::net::{UnixListener, UnixStream};
 /// Connections that wait to be accepted; beyond them clients use TCP.
 const BACKLOG: i32 = 4096;
 
-/// What is spoken on a connection. Each has a name of its own, with the version: who connects knows that he is understood.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Door {
-    Http,
-    /// Calls without HTTP/2.
-    Direct,
-}
+/// What is spoken on such connections. Each has a name of its own, with the version: who connects knows that he is understood.
+pub(crate) const DOORS: [Door; 2] = [Door::Direct, Door::Http];
 
 /// Listens for processes on this machine, if the address is one that they would use. To be called on the network's threads.
 pub(crate) fn listen(address: SocketAddr, door: Door) -> Option<UnixListener> {

@@ -13,9 +13,9 @@ use crate::grpc::message::{Broken, Incoming};
 use crate::grpc::{CONTENT_TYPE, OUR_KIND, status, timeout};
 use crate::joined::{Hold, Joined};
 #[cfg(target_os = "linux")]
-use crate::near::{self, Door, Near};
+use crate::near::{self, DOORS, Near};
 use crate::pieces::{MESSAGE_MAX, PREFIX, Pieces};
-use crate::socket::{Socket, Stream};
+use crate::socket::{Door, Socket, Stream};
 use crate::{freed, holder, runtime};
 use bytes::Bytes;
 use distributed::brief;
@@ -50,7 +50,7 @@ const RESETS_MAX: usize = 1_000;
 const UNFINISHED_SHARE: usize = 2;
 const CONNECTION_SHARE: usize = 4;
 /// Of a connection whose requests took this much and came to nothing, the memory is given back to the system at once.
-pub(crate) const LARGE: usize = 16 << 20;
+const LARGE: usize = 16 << 20;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
 /// The pause after a connection could not be accepted, as when there are too many open files.
@@ -159,7 +159,7 @@ impl Listener {
             Listeners {
                 far: TcpListener::from_std(self.socket)?,
                 #[cfg(target_os = "linux")]
-                near: [Door::Direct, Door::Http].map(|door| near::listen(self.address, door)),
+                near: DOORS.map(|door| near::listen(self.address, door)),
             }
         };
         let services: Services = Arc::new(services.into_iter().map(|service| (service.name(), service)).collect());
@@ -207,29 +207,25 @@ type SharedListener = Arc<Mutex<Option<Listeners>>>;
 /// Where connections come from.
 struct Listeners {
     far: TcpListener,
-    /// For processes on this machine: without HTTP/2, and with it.
+    /// For processes on this machine, by what is spoken.
     #[cfg(target_os = "linux")]
-    near: [Option<UnixListener>; 2],
+    near: [Option<UnixListener>; DOORS.len()],
 }
 
 /// A connection that has come, and what is spoken on it.
-enum Accepted {
-    Http(Stream),
-    #[cfg(target_os = "linux")]
-    Direct(Stream),
-}
+type Accepted = (Door, Stream);
 
 impl Listeners {
     fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<std::io::Result<Accepted>> {
         #[cfg(target_os = "linux")]
-        for (listener, spoken) in self.near.iter().zip([Accepted::Direct, Accepted::Http]) {
+        for (listener, door) in self.near.iter().zip(DOORS) {
             while let Some(Poll::Ready(accepted)) = listener.as_ref().map(|near| near.poll_accept(cx)) {
                 if let Some(near) = accepted.and_then(|(stream, _)| Near::new(stream)).transpose() {
-                    return Poll::Ready(near.map(|near| spoken(Stream::Near(near))));
+                    return Poll::Ready(near.map(|near| (door, Stream::Near(near))));
                 }
             }
         }
-        self.far.poll_accept(cx).map_ok(|(stream, _)| Accepted::Http(Stream::Tcp(stream)))
+        self.far.poll_accept(cx).map_ok(|(stream, _)| (Door::Http, Stream::Tcp(stream)))
     }
 }
 
@@ -280,14 +276,14 @@ async fn accept(listener: SharedListener, services: Services, memory: Arc<Budget
     while *phase.borrow_and_update() == Phase::Open {
         match next_connection(&listener, &mut phase).await {
             None => return,
-            Some(Ok(accepted)) => {
+            Some(Ok((door, stream))) => {
                 let most = at_least_one_message(tensor::memory_limit() / CONNECTION_SHARE);
                 let memory = memory.share(most, "on this connection");
                 let (services, phase) = (services.clone(), phase.clone());
-                match accepted {
-                    Accepted::Http(stream) => drop(tokio::spawn(converse(stream, services, memory, phase))),
+                match door {
+                    Door::Http => drop(tokio::spawn(converse(stream, services, memory, phase))),
                     #[cfg(target_os = "linux")]
-                    Accepted::Direct(stream) => {
+                    Door::Direct => {
                         let connection_end = ConnectionEnd(Connection::open());
                         let caller = Caller { connection: connection_end.0.clone(), process: stream.process() };
                         tokio::spawn(async move {
@@ -556,6 +552,11 @@ async fn answer(
         }
         Err(Gone::Caller) => {}
     }
+    give_back(&memory);
+}
+
+/// What calls that came to nothing have held is of no use to others.
+pub(crate) fn give_back(memory: &Budget) {
     if memory.take_peak() >= LARGE {
         freed::give_back();
     }

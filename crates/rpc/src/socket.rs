@@ -50,6 +50,15 @@ pub enum Stream {
     Line(Arc<Line>),
 }
 
+/// What is spoken on a connection.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Door {
+    Http,
+    /// Calls without HTTP/2.
+    #[cfg(target_os = "linux")]
+    Direct,
+}
+
 /// For how long the current frame has been unfinished.
 pub(crate) struct Patience {
     since: Instant,

@@ -1,6 +1,7 @@
 //! The calling end of a direct connection.
 
 use super::frame::{Frame, Kind, Leaving, Reader, Writer};
+use super::remember;
 use crate::pieces::Pieces;
 use crate::socket::Stream;
 use bytes::{Buf, Bytes};
@@ -74,10 +75,7 @@ impl Connection {
 
     fn write(&mut self, cx: &mut Context<'_>) -> std::io::Result<()> {
         self.calls.hand_over(&mut self.writer);
-        match self.writer.poll_write(&mut self.stream, cx) {
-            Poll::Ready(written) => written,
-            Poll::Pending => Ok(()), // goes on when there is room
-        }
+        self.writer.write(&mut self.stream, cx)
     }
 }
 
@@ -155,10 +153,7 @@ impl Calls {
     }
 
     fn watch(&self, connection: &Waker) {
-        let mut table = self.0.lock();
-        if table.connection.as_ref().is_none_or(|known| !known.will_wake(connection)) {
-            table.connection = Some(connection.clone());
-        }
+        remember(&mut self.0.lock().connection, connection);
     }
 
     fn hand_over(&self, writer: &mut Writer) {
@@ -232,9 +227,7 @@ impl Exchange {
                 if let Some(why) = &table.end {
                     return Poll::Ready(Err(Unanswered::Lost(why.clone())));
                 }
-                if waiting.caller.as_ref().is_none_or(|known| !known.will_wake(cx.waker())) {
-                    waiting.caller = Some(cx.waker().clone());
-                }
+                remember(&mut waiting.caller, cx.waker());
                 return Poll::Pending;
             };
             let message = std::mem::take(&mut waiting.message);

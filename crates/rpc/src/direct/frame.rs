@@ -154,8 +154,16 @@ impl Writer {
         self.messages.is_empty() && self.pieces.is_empty()
     }
 
+    /// Writes what there is room for. The rest goes when the connection is polled again, for which it is woken.
+    pub(super) fn write(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> io::Result<()> {
+        match self.poll_write(stream, cx) {
+            Poll::Ready(written) => written,
+            Poll::Pending => Ok(()),
+        }
+    }
+
     /// Writes all of it; ready when nothing is left.
-    pub(super) fn poll_write(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_write(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             self.make_ready();
             if self.pieces.is_empty() {

@@ -13,3 +13,13 @@ mod server;
 
 pub(crate) use client::{Calls, Connection, Unanswered, open};
 pub(crate) use server::converse;
+
+use std::task::Waker;
+
+/// Notes whom to wake; whoever is known already is not cloned again.
+fn remember(place: &mut Option<Waker>, waker: &Waker) {
+    match place {
+        Some(known) => known.clone_from(waker),
+        None => *place = Some(waker.clone()),
+    }
+}

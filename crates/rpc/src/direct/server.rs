@@ -4,12 +4,12 @@
 
 use super::client::failed;
 use super::frame::{Frame, Kind, Leaving, Reader, Writer};
+use super::remember;
 use crate::budget::{Budget, Held};
-use crate::freed;
 use crate::grpc::message::whole;
 use crate::pieces::Pieces;
 use crate::server::{
-    Begun, Busy, Call, Caller, Gone, Kept, LARGE, Phase, SHORT_MAX, Service, Services, find, unless_gone,
+    Begun, Busy, Call, Caller, Gone, Kept, Phase, SHORT_MAX, Service, Services, find, give_back, unless_gone,
 };
 use crate::socket::{Patience, Stream};
 use distributed::brief;
@@ -136,7 +136,6 @@ impl Conversation {
         Poll::Pending
     }
 
-    /// Writes what there is to be written, and goes on when there is room.
     fn write(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         for message in self.answers.take() {
             if message.kind != Kind::Kept {
@@ -144,10 +143,7 @@ impl Conversation {
             }
             self.writer.push(message);
         }
-        match self.writer.poll_write(&mut self.stream, cx) {
-            Poll::Ready(written) => written,
-            Poll::Pending => Ok(()),
-        }
+        self.writer.write(&mut self.stream, cx)
     }
 
     fn take(&mut self, frame: Frame, busy: &Busy, cx: &mut Context<'_>) -> io::Result<()> {
@@ -271,13 +267,6 @@ async fn answer(
     give_back(&memory);
 }
 
-/// What calls that came to nothing have held is of no use to others.
-fn give_back(memory: &Budget) {
-    if memory.take_peak() >= LARGE {
-        freed::give_back();
-    }
-}
-
 /// What is to be written, from all calls of a connection.
 #[derive(Default)]
 struct Answers(Mutex<Waiting>);
@@ -346,9 +335,7 @@ impl Reset {
         if state.is_set {
             return Poll::Ready(());
         }
-        if state.call.as_ref().is_none_or(|known| !known.will_wake(cx.waker())) {
-            state.call = Some(cx.waker().clone());
-        }
+        remember(&mut state.call, cx.waker());
         Poll::Pending
     }
 }
