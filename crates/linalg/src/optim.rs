@@ -40,6 +40,7 @@ macro_rules! optimizer {
                 #[inline(always)]
                 #[allow(clippy::too_many_arguments)]
                 fn body<T: Float, const FMA: bool>($settings: &$name<T>, $($state: &mut [T],)* $grad: &[T]) {
+                    let $settings = *$settings; // a copy, which no update of a variable can change
                     $(let $hoisted = $value;)*
                     let len = $grad.len();
                     $(let $state = &mut $state[..len];)*
