@@ -4,6 +4,7 @@
 //! one of them from its request to its answer. Whatever takes longer goes to the compute pool, or to step threads: what a
 //! network thread has woken meanwhile (a connection with a request to send) must not have to wait for it.
 
+use distributed::brief;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::OnceLock;
@@ -19,6 +20,7 @@ pub fn network() -> &'static Handle {
     // Half of the cores: steps that pass through them would only hand each other work over more of them.
     let begin = || {
         keep_freed_memory();
+        brief::set_later(|job| drop(network().spawn(async { brief::briefly(job).value })));
         start("ferroflow-net", cores().div_ceil(2))
     };
     RUNTIME.get_or_init(begin).handle()
@@ -108,4 +110,21 @@ pub fn on_signal(action: impl FnOnce() + Send + 'static) -> Result<()> {
         std::process::exit(128 + again.as_raw_value());
     });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_off_is_done_by_the_network_in_a_hurry() {
+        let (tell, told) = std::sync::mpsc::channel();
+        network(); // which says how things are put off
+        brief::later(Box::new(move || {
+            let name = std::thread::current().name().map(str::to_string);
+            tell.send((name, brief::is_brief())).unwrap();
+        }));
+        let done = told.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!(done, (Some("ferroflow-net".into()), true));
+    }
 }

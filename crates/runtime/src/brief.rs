@@ -9,13 +9,15 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 /// How long a thread in a hurry works on steps before it leaves the rest to the pool.
 const BRIEF: Duration = Duration::from_micros(1000);
 
-type Job = Box<dyn FnOnce() + Send>;
+/// Something to be done.
+pub type Job = Box<dyn FnOnce() + Send>;
 
 struct Hurry {
     end: Instant,
@@ -110,8 +112,24 @@ pub fn soon(pool: &Pool, job: Job) {
 }
 
 /// Runs a job on the calling thread: after what it does now, if it is in a hurry; at once otherwise.
-pub fn afterwards(job: Box<dyn FnOnce() + Send>) {
+pub fn afterwards(job: Job) {
     soon(&Pool::inline(), job);
+}
+
+static LATER: OnceLock<fn(Job)> = OnceLock::new();
+
+/// Says how a thread in a hurry puts off a job: until after what it has woken so far, and in a hurry again. The first word
+/// counts.
+pub fn set_later(put_off: fn(Job)) {
+    LATER.get_or_init(|| put_off);
+}
+
+/// Runs a job after what the calling thread has woken so far; at once if it cannot be put off.
+pub fn later(job: Job) {
+    match LATER.get() {
+        Some(put_off) => put_off(job),
+        None => job(),
+    }
 }
 
 /// Waits until the calling thread has time: at once, unless it is in a hurry.

@@ -93,8 +93,13 @@ fn float_key(value: f64) -> Option<u64> {
 
 /// Where each different key first occurs, and for each element the number of its key; `None` is always new.
 fn number_off<K: Hash + Eq>(keys: impl Iterator<Item = Option<K>>) -> (Vec<usize>, Vec<i64>) {
-    let mut numbers: HashMap<K, i64, BuildHasherDefault<Mixer>> = HashMap::default();
-    let (mut firsts, mut ids) = (Vec::new(), Vec::new());
+    /// Of more elements, most may well be the same.
+    const EXPECTED_MAX: usize = 1 << 16;
+    let len = keys.size_hint().0;
+    let expected = len.min(EXPECTED_MAX);
+    let mut numbers =
+        HashMap::<K, i64, BuildHasherDefault<Mixer>>::with_capacity_and_hasher(expected, Default::default());
+    let (mut firsts, mut ids) = (Vec::with_capacity(expected), Vec::with_capacity(len));
     for (i, key) in keys.enumerate() {
         let new = firsts.len() as i64;
         let id = match key {

@@ -149,6 +149,8 @@ pub(super) struct PlanNode {
     /// How each input is read; empty if none comes from a variable.
     pub readings: Box<[Reading]>,
     pub control_flow: ControlFlow,
+    /// Whether something that is sent away waits for it.
+    pub leads_out: bool,
     /// How long it takes, as far as is known.
     pub pace: Pace,
 }
@@ -197,10 +199,13 @@ impl Plan {
             frame.num_slots += planned.num_inputs;
             nodes.push(planned);
         }
+        find_what_leads_out(&waits, &mut nodes);
         connect(&waits, &mut nodes);
         let is_root = |n: &PlanNode, wait: &Waits| n.start == 0 && !wait.never_runs;
         let roots = (0..).zip(nodes.iter().zip(&waits)).filter(|(_, (n, wait))| is_root(n, wait)).map(|(i, _)| i);
-        let (roots, receives) = group_receives(&nodes, roots.collect());
+        let mut roots: Vec<u32> = roots.collect();
+        roots.sort_by_key(|root| !nodes[*root as usize].leads_out);
+        let (roots, receives) = group_receives(&nodes, roots);
         let frames = frames.into_iter().zip(drafts).map(|(frame, draft)| FramePlan {
             counters: draft.counters.into(),
             num_slots: draft.num_slots,
@@ -302,6 +307,7 @@ fn plan_node(
     Ok(PlanNode {
         readings: readings(graph, node)?,
         control_flow: node.op.control_flow,
+        leads_out: false,
         pace: Pace::new(node.op.is_costly),
         frame: runs_in,
         counter: frame.counters.len() as u32,
@@ -364,8 +370,22 @@ fn carries_reference(graph: &Graph, output: Output) -> Result<bool> {
     Ok(false)
 }
 
-/// Fills in where each node's outputs and its end are awaited.
+/// Finds the nodes that something waits for which is sent away. They go first, for others wait for what is sent.
+fn find_what_leads_out(waits: &[Waits], nodes: &mut [PlanNode]) {
+    let is_sent = |node: &PlanNode| node.control_flow == ControlFlow::Send;
+    let mut found: Vec<usize> = (0..nodes.len()).filter(|&i| is_sent(&nodes[i])).collect();
+    while let Some(i) = found.pop() {
+        if !std::mem::replace(&mut nodes[i].leads_out, true) {
+            found.extend(waits[i].data.iter().map(|(_, from)| from.node.index()));
+            found.extend(waits[i].controls.iter().map(|from| from.index()));
+        }
+    }
+}
+
+/// Fills in where each node's outputs and its end are awaited: last by those that lead out, since a thread runs first what
+/// became ready last.
 fn connect(waits: &[Waits], nodes: &mut [PlanNode]) {
+    let leads_out: Vec<bool> = nodes.iter().map(|node| node.leads_out).collect();
     let mut edges: Vec<Vec<Edge>> = nodes.iter().map(|_| Vec::new()).collect();
     let mut controls: Vec<Vec<Consumer>> = nodes.iter().map(|_| Vec::new()).collect();
     for (id, (planned, waits)) in (0..).zip(nodes.iter().zip(waits)) {
@@ -379,10 +399,12 @@ fn connect(waits: &[Waits], nodes: &mut [PlanNode]) {
             controls[control.index()].push(to);
         }
     }
-    for ((node, mut edges), controls) in nodes.iter_mut().zip(edges).zip(controls) {
-        edges.sort_by_key(|e| e.output);
-        for i in 0..edges.len() {
-            edges[i].is_last = edges.get(i + 1).is_none_or(|next| next.output != edges[i].output);
+    for ((node, mut edges), mut controls) in nodes.iter_mut().zip(edges).zip(controls) {
+        edges.sort_by_key(|edge| (leads_out[edge.to.node as usize], edge.output));
+        controls.sort_by_key(|to| leads_out[to.node as usize]);
+        let mut seen = vec![false; node.num_outputs as usize];
+        for edge in edges.iter_mut().rev() {
+            edge.is_last = !std::mem::replace(&mut seen[edge.output as usize], true);
         }
         (node.edges, node.controls) = (edges.into(), controls.into());
     }

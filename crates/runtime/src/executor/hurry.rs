@@ -2,11 +2,13 @@
 //!
 //! Which nodes are long is learnt by running them, on either side, so that a change of their inputs' sizes is noticed.
 
+use super::compile::PlanNode;
 use super::frame::Iteration;
 use super::step::{Local, Step};
 use crate::brief;
+use framework::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 /// A node that takes longer is not run in a hurry.
@@ -16,39 +18,61 @@ const SHORT_IN_A_CROWD: Duration = SHORT.saturating_mul(4);
 /// How often in a row a long node must turn out short to be taken for one.
 const DOUBTS: u8 = 16;
 
+/// A node that takes less is over before it could be put off.
+pub(super) const AN_INSTANT: Duration = Duration::from_micros(20);
+
 /// Whether a node has taken long lately.
 #[derive(Default)]
-pub(super) struct Pace(AtomicU8);
+pub(super) struct Pace {
+    doubts: AtomicU8,
+    /// Whether its last run took more than an instant.
+    takes_a_while: AtomicBool,
+}
 
 impl Pace {
     /// What is known before the first run.
     pub(super) fn new(is_costly: bool) -> Pace {
-        Pace(AtomicU8::new(if is_costly { DOUBTS } else { 0 }))
+        Pace { doubts: AtomicU8::new(if is_costly { DOUBTS } else { 0 }), takes_a_while: AtomicBool::new(false) }
     }
 
     fn is_long(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > 0
+        self.doubts.load(Ordering::Relaxed) > 0
+    }
+
+    fn takes_a_while(&self) -> bool {
+        self.takes_a_while.load(Ordering::Relaxed)
     }
 
     /// Notes how long a run took, and what is short. Runs may be noted at the same time; one of them is enough.
     fn note(&self, time: Duration, short: Duration) {
-        let doubts = self.0.load(Ordering::Relaxed);
+        let doubts = self.doubts.load(Ordering::Relaxed);
         let now = if time > short { DOUBTS } else { doubts.saturating_sub(1) };
         if now != doubts {
-            self.0.store(now, Ordering::Relaxed);
+            self.doubts.store(now, Ordering::Relaxed);
+        }
+        if self.takes_a_while() != (time > AN_INSTANT) {
+            self.takes_a_while.store(time > AN_INSTANT, Ordering::Relaxed);
         }
     }
 }
 
 impl Step {
-    /// Runs short nodes until none is left or the time is over, then gives the token back, or passes it on to the pool.
+    /// Runs short nodes until none is left or the time is over, then gives the token back, or passes it on to the pool. What
+    /// was sent away leaves before this thread goes on with what nobody else waits for.
     pub(super) fn work_briefly(self: &Arc<Step>, mut iteration: Arc<Iteration>, mut local: Local) {
         let (end, mut now) = (brief::end(), Instant::now());
         let short = self.short();
+        let mut has_sent = false;
         while !self.context.is_ended() {
             let Some((other, node)) = local.take(&iteration) else { break };
             iteration = other;
-            let pace = &self.plan.nodes[node as usize].pace;
+            let PlanNode { pace, leads_out, control_flow, .. } = &self.plan.nodes[node as usize];
+            if has_sent && !leads_out && pace.takes_a_while() {
+                local.push(node);
+                let step = self.clone();
+                return brief::later(Box::new(move || step.go_on(iteration, local)));
+            }
+            has_sent |= *control_flow == ControlFlow::Send;
             if pace.is_long() {
                 self.spawn(iteration.clone(), node);
                 continue;
@@ -99,7 +123,9 @@ mod tests {
         pace.note(SHORT / 2, SHORT);
         assert!(!pace.is_long());
         pace.note(2 * SHORT, SHORT_IN_A_CROWD);
-        assert!(!pace.is_long());
+        assert!(!pace.is_long() && pace.takes_a_while());
+        pace.note(AN_INSTANT, SHORT);
+        assert!(!pace.takes_a_while());
         assert!(Pace::new(true).is_long());
     }
 }

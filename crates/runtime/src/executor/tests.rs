@@ -1,5 +1,6 @@
 //! The executor on graphs of a few small ops of its own.
 
+use super::hurry::AN_INSTANT;
 use super::{Executor, KernelCache};
 use crate::{LocalRendezvous, block_on, brief};
 use framework::graph::text;
@@ -13,12 +14,21 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use tensor::{Code, Result, Tensor, invalid};
 
 fn registry(log: &Arc<Mutex<Vec<i64>>>) -> Registry {
-    let log = log.clone();
+    let log = |op: Op| {
+        let log = log.clone();
+        op.input("x: int64").stateful().kernel(Arc::new(move |_| {
+            let log = log.clone();
+            Ok(BuiltKernel::new(FnKernel(move |ctx: &mut KernelContext<'_>| {
+                log.lock().push(ctx.input(0).item::<i64>()?);
+                Ok(())
+            })))
+        }))
+    };
     let binary = |name: &str, f: fn(&mut KernelContext<'_>) -> Result<()>| {
         Op::new(name).input("x: int64").input("y: int64").output("z: int64").kernel(function(f))
     };
@@ -42,13 +52,14 @@ fn registry(log: &Arc<Mutex<Vec<i64>>>) -> Registry {
         })),
         Op::new("Fail").output("z: int64").kernel(function(|_| Err(invalid!("as asked")))),
         Op::new("NoOp").kernel(function(|_| Ok(()))),
-        Op::new("Log").input("x: int64").stateful().kernel(Arc::new(move |_| {
-            let log = log.clone();
-            Ok(BuiltKernel::new(FnKernel(move |ctx: &mut KernelContext<'_>| {
-                log.lock().push(ctx.input(0).item::<i64>()?);
-                Ok(())
-            })))
-        })),
+        log(Op::new("Log")),
+        binary("SlowAdd", |ctx| {
+            let begin = Instant::now();
+            while begin.elapsed() < 2 * AN_INSTANT {}
+            let sum = ctx.input(0).item::<i64>()? + ctx.input(1).item::<i64>()?;
+            ctx.set_output(0, sum)
+        }),
+        log(Op::new("Send").control_flow(ControlFlow::Send)),
         Op::new("Receive")
             .output("z: int64")
             .attr("key: string")
@@ -179,6 +190,43 @@ fn nodes_run_when_their_inputs_are_there() {
          log = Log(f)",
         &[35],
     );
+}
+
+/// Of nodes that are ready at the same time, wherever they stand in the graph.
+#[test]
+fn what_is_sent_away_goes_first() {
+    let x = "x = Computed {value: int64[] 3, dtype: int64}";
+    let (kept, sent) = ("kept = Log(x)", "y = Add(x, x)\nsent = Send(y)");
+    let constant_kept = format!("{x}\n{kept}");
+    let constant_sent = "y = Computed {value: int64[] 6, dtype: int64}\nsent = Send(y)";
+    let graphs =
+        [[x, kept, sent], [x, sent, kept], ["", &constant_kept, constant_sent], ["", constant_sent, &constant_kept]];
+    for graph in graphs.map(|lines| lines.join("\n")) {
+        let bench = Bench::new(&graph, 1).unwrap();
+        let deadline = Some(Instant::now() + Duration::from_secs(20));
+        block_on(bench.executor.run(bench.context().0), deadline).expect("the step ends").unwrap();
+        assert_eq!(*bench.log.lock(), [6, 3], "{graph}");
+    }
+}
+
+#[test]
+fn what_was_sent_leaves_before_what_takes_a_while() {
+    static PUT_OFF: Mutex<Vec<brief::Job>> = Mutex::new(Vec::new());
+    brief::set_later(|job| PUT_OFF.lock().push(job));
+    let graph = "x = Computed {value: int64[] 3, dtype: int64}
+                 sent = Send(x)
+                 y = SlowAdd(x, x)
+                 kept = Log(y)";
+    let bench = Bench::new(graph, 1).unwrap();
+    assert_eq!(bench.run_briefly().unwrap(), [3, 6], "that it takes a while is not known before");
+    let mut step = bench.executor.run(bench.context().0);
+    let mut poll = || brief::briefly(|| Pin::new(&mut step).poll(&mut Context::from_waker(Waker::noop()))).value;
+    assert!(poll().is_pending());
+    assert_eq!(*bench.log.lock(), [3]);
+    let jobs = std::mem::take(&mut *PUT_OFF.lock());
+    jobs.into_iter().for_each(|job| brief::briefly(job).value);
+    assert!(poll().is_ready());
+    assert_eq!(*bench.log.lock(), [3, 6]);
 }
 
 #[test]
