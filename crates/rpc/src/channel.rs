@@ -253,8 +253,9 @@ impl Way {
     /// To be called in each poll of what waits for an answer.
     fn attend(&self) {
         #[cfg(target_os = "linux")]
-        if let Some(drive) = &self.drive {
-            drive::attend(drive);
+        match &self.drive {
+            Some(drive) => drive::attend(drive),
+            None => drive::await_others(),
         }
     }
 }

@@ -14,7 +14,7 @@ mod seat;
 
 pub(crate) use line::{Line, receive, retry};
 pub use seat::block_on;
-pub(crate) use seat::{attend, is_attended, wake_at};
+pub(crate) use seat::{attend, await_others, is_attended, wake_at};
 
 use crate::channel::Wire;
 use distributed::brief;
@@ -38,14 +38,35 @@ const CROWD: u32 = 3;
 const VAIN_MAX: u32 = 3;
 const NOW_AND_THEN: u32 = 32;
 
+/// How often in a row looking was in vain.
+#[derive(Default)]
+struct Vain(AtomicU32);
+
+impl Vain {
+    /// Looks until this finds something, or for as long as that is worth it; what was found.
+    fn look<T>(&self, find: impl Fn() -> Option<T>) -> Option<T> {
+        let vain = self.0.load(Ordering::Relaxed);
+        let is_worth_it = vain < VAIN_MAX || vain.is_multiple_of(NOW_AND_THEN);
+        let end = is_worth_it.then(|| Instant::now() + LOOK_TIME);
+        while end.is_some_and(|end| Instant::now() < end) {
+            if let Some(found) = find() {
+                self.0.store(0, Ordering::Relaxed);
+                return Some(found);
+            }
+            std::thread::yield_now(); // whoever wants this core has it
+        }
+        self.0.store(vain.wrapping_add(1), Ordering::Relaxed);
+        None
+    }
+}
+
 /// A connection, whoever drives it.
 pub(crate) struct Drive {
     line: Arc<Line>,
     /// Whether there is something to be done on the connection since it was last polled.
     is_due: AtomicBool,
     state: Mutex<State>,
-    /// How often in a row looking was in vain.
-    vain: AtomicU32,
+    vain: Vain,
     /// How many threads are blocked on answers.
     waiting: AtomicU32,
 }
@@ -74,7 +95,7 @@ impl Drive {
             end: None,
         };
         let (is_due, state) = (AtomicBool::new(true), Mutex::new(state));
-        Arc::new(Drive { line, is_due, state, vain: AtomicU32::new(0), waiting: AtomicU32::new(0) })
+        Arc::new(Drive { line, is_due, state, vain: Vain::default(), waiting: AtomicU32::new(0) })
     }
 
     fn is_crowded(&self) -> bool {
@@ -119,27 +140,14 @@ impl Drive {
 
     /// Looks for a short while whether there is something to do, if that has been worth it.
     fn look(&self, seat: &Seat) -> bool {
-        let vain = self.vain.load(Ordering::Relaxed);
-        if vain >= VAIN_MAX && !vain.is_multiple_of(NOW_AND_THEN) {
-            self.vain.store(vain.wrapping_add(1), Ordering::Relaxed);
-            return false;
+        let found = self.vain.look(|| match self.line.is_ready() {
+            true => Some(true),
+            false => (seat.is_woken() || self.is_due()).then_some(false),
+        });
+        if found == Some(true) {
+            self.line.expect_bytes();
         }
-        let end = Instant::now() + LOOK_TIME;
-        loop {
-            if self.line.is_ready() {
-                self.line.expect_bytes();
-                self.vain.store(0, Ordering::Relaxed);
-                return true;
-            }
-            if seat.is_woken() || self.is_due() {
-                return true;
-            }
-            if Instant::now() >= end {
-                self.vain.store(vain.wrapping_add(1), Ordering::Relaxed);
-                return false;
-            }
-            std::thread::yield_now(); // whoever wants this core has it
-        }
+        found.is_some()
     }
 }
 

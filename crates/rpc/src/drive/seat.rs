@@ -1,6 +1,6 @@
 //! Blocking a thread until a future is done, while it drives the connection that the future waits for.
 
-use super::{Drive, Held, Line, Slept};
+use super::{Drive, Held, Line, Slept, Vain};
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::pin::pin;
@@ -38,6 +38,8 @@ struct Here {
     is_blocked: bool,
     /// The connection that the future it is blocked on waits for.
     drive: Option<Attended>,
+    /// Whether that future waits for an answer over a connection that others move.
+    awaits_others: bool,
     /// That connection, while it has it in hand.
     held: Option<Held>,
     /// When that future wants to be polled in any case.
@@ -96,6 +98,12 @@ pub(crate) fn attend(drive: &Arc<Drive>) {
     }
 }
 
+/// To be called in each poll of what waits for an answer that the network's threads bring: a blocked thread stays awake for
+/// a while, as one does that drives. Those who work on the answer then wake each other on the core that is left.
+pub(crate) fn await_others() {
+    HERE.with_borrow_mut(|here| here.awaits_others = here.is_blocked);
+}
+
 /// Whether the calling thread is blocked on an answer over this connection, and looks after it.
 pub(crate) fn is_attended(drive: &Arc<Drive>) -> bool {
     let is_this = |here: &RefCell<Here>| {
@@ -135,7 +143,7 @@ impl Waiting {
     /// Waits until the future may have come further. False when the deadline has passed.
     fn wait(&mut self, deadline: Option<Instant>) -> bool {
         let has_passed = |time: Option<Instant>| time.is_some_and(|time| Instant::now() >= time);
-        let alarm = HERE.with_borrow(|here| here.wake_at);
+        let (alarm, awaits_others) = HERE.with_borrow(|here| (here.wake_at, here.awaits_others));
         let until = alarm.into_iter().chain(deadline).min();
         // First the deadline: a future that wakes itself while it is polled must not outrun it.
         while !has_passed(deadline) {
@@ -149,7 +157,9 @@ impl Waiting {
                     if let Some(drive) = drive {
                         drive.leave();
                     }
-                    self.seat.park(until);
+                    if !awaits_others || !self.seat.look() {
+                        self.seat.park(until);
+                    }
                 }
             }
         }
@@ -187,6 +197,7 @@ pub(super) struct Seat {
     thread: Thread,
     is_woken: AtomicBool,
     sleep: Mutex<Sleep>,
+    vain: Vain,
 }
 
 /// How it sleeps.
@@ -211,7 +222,7 @@ impl Wake for Seat {
 impl Seat {
     fn new() -> Arc<Seat> {
         let (is_woken, sleep) = (AtomicBool::new(false), Mutex::new(Sleep::Awake));
-        Arc::new(Seat { thread: std::thread::current(), is_woken, sleep })
+        Arc::new(Seat { thread: std::thread::current(), is_woken, sleep, vain: Vain::default() })
     }
 
     /// Whether the future may have come further since it was polled.
@@ -227,6 +238,11 @@ impl Seat {
             Sleep::Parked => self.thread.unpark(),
             Sleep::On(line) => line.ring(),
         }
+    }
+
+    /// Looks for a short while whether the future may have come further, if that has been worth it.
+    fn look(&self) -> bool {
+        self.vain.look(|| self.is_woken().then_some(())).is_some()
     }
 
     /// Sleeps on a socket, unless there is something to do.
