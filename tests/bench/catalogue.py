@@ -17,7 +17,7 @@ class Workload:
     run: object
     jobs: dict
     kinds: tuple = report.KINDS
-    absent_for_rust: tuple = ()  # jobs that the Rust client brings itself
+    absent: dict = dataclasses.field(default_factory=dict)  # jobs that a kind's client brings itself
     once: bool = False
     seconds: int = 90
     gigabytes: float = 3
@@ -32,6 +32,7 @@ def workload(run, jobs, **more):
 
 PYTHON = (THEIRS, OURS)
 NONE, ONE_AND_ONE, ONE_AND_TWO = {}, {"ps": 1, "worker": 1}, {"ps": 1, "worker": 2}
+OWN_WORKER = {THEIRS: ["worker"], RUST: ["worker"]}
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
 
 ALL = [
@@ -39,7 +40,8 @@ ALL = [
     workload(workloads.step_over_two_tasks, ONE_AND_ONE),
     workload(workloads.training, ONE_AND_TWO),
     workload(workloads.training_sync, ONE_AND_TWO),
-    workload(workloads.one_process, ONE_AND_ONE, absent_for_rust=("worker",)),
+    *[workload(run, ONE_AND_TWO, kinds=(THEIRS, RUST), absent=OWN_WORKER) for run in workloads.OWN_TRAINING],
+    workload(workloads.one_process, ONE_AND_ONE, absent={RUST: ["worker"]}),
     workload(workloads.towers, {"ps": 1, "worker": 4}),
     *[workload(workloads.dense(size), ONE_AND_ONE) for size in (4 * KB, MB, 16 * MB, 64 * MB, 256 * MB)],
     workload(workloads.dense(GB), ONE_AND_ONE, once=True, seconds=180, gigabytes=16),

@@ -85,7 +85,7 @@ def measure(workload, kind, arguments):
 
 def in_cluster(workload, kind, by_rust, arguments, scratch):
     servers = "theirs" if kind == catalogue.THEIRS else "ours"
-    absent = workload.absent_for_rust if by_rust else ()
+    absent = workload.absent.get(kind, ())
     with Cluster(servers, arguments.binary, workload.jobs, absent, forked=True) as cluster:
         if by_rust:
             yield from rust_client(workload, cluster, arguments.client)

@@ -14,6 +14,8 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from cluster import cpu_seconds
+
 tf.logging.set_verbosity(tf.logging.ERROR)
 tf.disable_eager_execution()
 tf.disable_resource_variables()
@@ -52,31 +54,49 @@ def training_sync(cluster):
     yield from replicas(cluster, together=True)
 
 
-def replicas(cluster, together):
-    """A client process for each worker, as the tutorial's program is one."""
+def training_own(cluster):
+    """Each worker and its client are one process, as in the tutorial's program."""
+    yield from replicas(cluster, together=False, own=True)
+
+
+def training_own_sync(cluster):
+    yield from replicas(cluster, together=True, own=True)
+
+
+OWN_TRAINING = (training_own, training_own_sync)
+
+
+def replicas(cluster, together, own=False):
+    """A client process for each worker, which may be its own."""
     seen = FORK.RawArray("q", 2)
     initialized, failures = FORK.Event(), FORK.SimpleQueue()
-    work = lambda index: train(cluster, index, together, initialized, seen, failures)
+    work = lambda index: train(cluster, index, together, own, initialized, seen, failures)
     clients = [FORK.Process(target=work, args=(index,), daemon=True) for index in range(2)]
     [client.start() for client in clients]
     while min(seen) < 20:
         if not failures.empty():
             raise RuntimeError(failures.get())
         time.sleep(0.001)
-    first, before, start = max(seen), cluster.cpu_seconds(), time.perf_counter()
+    servers = [task.pid for task in cluster.tasks.values()] + [client.pid for client in clients if own]
+    cpu = lambda: sum(map(cpu_seconds, servers))
+    first, before, start = max(seen), cpu(), time.perf_counter()
     time.sleep(2 * SECONDS)
-    steps, wall, used = max(seen) - first, time.perf_counter() - start, cluster.cpu_seconds() - before
+    steps, wall, used = max(seen) - first, time.perf_counter() - start, cpu() - before
     [client.kill() for client in clients]
     if not failures.empty():
         raise RuntimeError(failures.get())
-    how = "synchronous" if together else "asynchronous"
+    how = ("client in the worker, " if own else "") + ("synchronous" if together else "asynchronous")
     yield "MNIST replica, %s, 1 ps and 2 workers" % how, steps / wall, "steps/s"
     yield "MNIST replica, %s: server CPU" % how, used / steps * 1e6, "µs/step"
 
 
-def train(cluster, index, together, initialized, seen, failures):
+def train(cluster, index, together, own, initialized, seen, failures):
     """One worker's client: trains for ever, telling each global step."""
     try:
+        target = cluster.target("worker", index)
+        if own:
+            server = tf.train.Server(tf.train.ClusterSpec(cluster.addresses), job_name="worker", task_index=index)
+            target = server.target
         place = tf.train.replica_device_setter(worker_device="/job:worker/task:%d" % index, cluster=cluster.addresses)
         with tf.device(place):
             step = tf.Variable(0, trainable=False, dtype=tf.int64)
@@ -89,7 +109,7 @@ def train(cluster, index, together, initialized, seen, failures):
                 runner, tokens = optimizer.get_chief_queue_runner(), optimizer.get_init_tokens_op()
             init = tf.global_variables_initializer()
         config = tf.ConfigProto(device_filters=["/job:ps", "/job:worker/task:%d" % index])
-        session = tf.Session(cluster.target("worker", index), config=config)
+        session = tf.Session(target, config=config)
         if index == 0:
             session.run(init)
             initialized.set()

@@ -19,7 +19,8 @@ use std::time::Duration;
 /// Measures one workload on a cluster
 #[derive(Parser)]
 struct Flags {
-    /// What to measure: null_step, step_over_two_tasks, connections, training, training_sync, one_process, towers,
+    /// What to measure: null_step, step_over_two_tasks, connections, training, training_sync, training_own,
+    /// training_own_sync, one_process, towers,
     /// dense_SIZE such as dense_64MB, many_small, embedding, kernel
     workload: String,
     /// The parameter servers
@@ -28,6 +29,9 @@ struct Flags {
     /// The workers
     #[arg(long = "worker_hosts", value_name = "HOST:PORT,…", default_value = "")]
     worker_hosts: String,
+    /// Which worker this is, for what the workloads start themselves
+    #[arg(long = "task_index", value_name = "INDEX", default_value_t = 0)]
+    task_index: u32,
     /// Processes on this machine whose CPU time is the servers'
     #[arg(long, value_name = "PID,…", value_delimiter = ',')]
     pids: Vec<u32>,
@@ -49,6 +53,10 @@ fn main() -> Result<()> {
         "connections" => steps::connections(&bench),
         "training" => training::replicas(&bench, false),
         "training_sync" => training::replicas(&bench, true),
+        "training_own" => training::own_workers(&bench, false),
+        "training_own_sync" => training::own_workers(&bench, true),
+        "own_worker" => training::own_worker(&bench, flags.task_index, false),
+        "own_worker_sync" => training::own_worker(&bench, flags.task_index, true),
         "one_process" => training::one_process(&bench),
         "towers" => training::towers(&bench),
         "many_small" => transfers::many_small(&bench),

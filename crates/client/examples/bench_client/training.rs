@@ -4,36 +4,115 @@ use crate::measure::{Bench, PS, print};
 use ferroflow::SessionOptions;
 use ferroflow::prelude::*;
 use ferroflow::train::average_gradients;
+use std::cell::RefCell;
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 const BATCH: usize = 100;
 
+const WORKERS: usize = 2;
+
 /// Two workers, each with a client of its own, which step as they like or together.
 pub fn replicas(bench: &Bench, together: bool) -> Result<()> {
-    const WORKERS: usize = 2;
     let seen: Arc<[AtomicI64; WORKERS]> = Arc::default();
     let initialized = Arc::new(Barrier::new(WORKERS));
     for index in 0..WORKERS {
         let replica = Replica::build(&bench.cluster, index as u32, together)?;
         let (target, seen, initialized) = (bench.target(index as u32)?, seen.clone(), initialized.clone());
         std::thread::spawn(move || {
-            let failed = replica.train(&target, &initialized, |step| seen[index].store(step, Relaxed));
+            let wait = || _ = initialized.wait();
+            let failed = replica.train(&target, wait, |step| seen[index].store(step, Relaxed));
             eprintln!("worker {index}: {}", failed.expect_err("it trains until the program ends"));
             std::process::exit(1);
         });
     }
-    while seen.iter().any(|step| step.load(Relaxed) < 20) {
+    let global_step = || seen.iter().map(|step| step.load(Relaxed)).max().unwrap_or_default();
+    let name = format!("MNIST replica, {}", how(together));
+    measure(bench, &name, || seen.iter().all(|step| step.load(Relaxed) >= WARM_UP), || Ok(global_step()))
+}
+
+/// The same, each worker and its client being one process, as in the guide's program.
+pub fn own_workers(bench: &Bench, together: bool) -> Result<()> {
+    let mut workers = Vec::new();
+    for index in 0..WORKERS {
+        let mut worker = OwnWorker::spawn(bench, index, together)?;
+        worker.step()?; // it answers when the variables are initialized, and with them the next one can begin
+        workers.push(worker);
+    }
+    let pids = workers.iter().map(|worker| worker.process.id()).chain(bench.pids.iter().copied()).collect();
+    let bench = Bench { cluster: bench.cluster.clone(), pids, seconds: bench.seconds };
+    let workers = RefCell::new(workers);
+    let steps = || workers.borrow_mut().iter_mut().map(OwnWorker::step).collect::<Result<Vec<i64>>>();
+    let name = format!("MNIST replica, client in the worker, {}", how(together));
+    let warm = || steps().is_ok_and(|steps| steps.iter().all(|step| *step >= WARM_UP));
+    measure(&bench, &name, warm, || Ok(steps()?.into_iter().max().unwrap_or_default()))
+}
+
+/// What `own_workers` starts: a worker that trains, and tells its global step for every line it reads.
+pub fn own_worker(bench: &Bench, index: u32, together: bool) -> Result<()> {
+    let server = Server::start(&bench.cluster, "worker", index)?;
+    let replica = Replica::build(&bench.cluster, index, together)?;
+    let seen = Arc::new(AtomicI64::new(0));
+    let answer = || {
+        let seen = seen.clone();
+        std::thread::spawn(move || {
+            std::io::stdin().lines().map_while(Result::ok).for_each(|_| println!("{}", seen.load(Relaxed)));
+            std::process::exit(0);
+        });
+    };
+    replica.train(server.target(), answer, |step| seen.store(step, Relaxed))
+}
+
+/// A process that runs `own_worker`, and ends with this one.
+struct OwnWorker {
+    process: Child,
+    asked: ChildStdin,
+    told: Lines<BufReader<ChildStdout>>,
+}
+
+impl OwnWorker {
+    fn spawn(bench: &Bench, index: usize, together: bool) -> Result<OwnWorker> {
+        let hosts = |job| Ok::<_, Error>(bench.cluster.tasks_of(job)?.values().cloned().collect::<Vec<_>>().join(","));
+        let mut process = Command::new(std::env::current_exe()?)
+            .args([if together { "own_worker_sync" } else { "own_worker" }, "--task_index", &index.to_string()])
+            .args([format!("--ps_hosts={}", hosts("ps")?), format!("--worker_hosts={}", hosts("worker")?)])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let piped = "its input and output are pipes";
+        let (asked, told) = (process.stdin.take().expect(piped), process.stdout.take().expect(piped));
+        Ok(OwnWorker { process, asked, told: BufReader::new(told).lines() })
+    }
+
+    /// The global step that it has seen last.
+    fn step(&mut self) -> Result<i64> {
+        self.asked.write_all(b"\n")?;
+        let ended = || Error::new(Code::Aborted, "a worker of the benchmark has ended");
+        let line = self.told.next().ok_or_else(ended)??;
+        line.parse().map_err(|_| Error::new(Code::Internal, format!("a worker of the benchmark says '{line}'")))
+    }
+}
+
+/// Steps before it is measured.
+const WARM_UP: i64 = 20;
+
+fn how(together: bool) -> &'static str {
+    if together { "synchronous" } else { "asynchronous" }
+}
+
+/// Prints how fast the global step grows once training is warm, and what it costs the servers.
+fn measure(bench: &Bench, name: &str, warm: impl Fn() -> bool, global_step: impl Fn() -> Result<i64>) -> Result<()> {
+    while !warm() {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let global_step = || seen.iter().map(|step| step.load(Relaxed)).max().unwrap_or_default() as f64;
-    let (before, cpu, begin) = (global_step(), bench.server_cpu(), Instant::now());
+    let (before, cpu, begin) = (global_step()?, bench.server_cpu(), Instant::now());
     std::thread::sleep(2 * bench.seconds);
-    let (steps, wall, cpu) = (global_step() - before, begin.elapsed().as_secs_f64(), bench.server_cpu() - cpu);
-    let how = if together { "synchronous" } else { "asynchronous" };
-    print(&format!("MNIST replica, {how}, 1 ps and 2 workers"), steps / wall, "steps/s");
-    print(&format!("MNIST replica, {how}: server CPU"), cpu / steps * 1e6, "µs/step");
+    let (steps, wall, cpu) = (global_step()? - before, begin.elapsed().as_secs_f64(), bench.server_cpu() - cpu);
+    print(&format!("{name}, 1 ps and 2 workers"), steps as f64 / wall, "steps/s");
+    print(&format!("{name}: server CPU"), cpu / steps as f64 * 1e6, "µs/step");
     Ok(())
 }
 
@@ -72,7 +151,7 @@ impl Replica {
     }
 
     /// Trains for ever, telling each global step.
-    fn train(&self, target: &str, initialized: &Barrier, tell: impl Fn(i64)) -> Result<()> {
+    fn train(&self, target: &str, initialized: impl Fn(), tell: impl Fn(i64)) -> Result<()> {
         let is_chief = self.index == 0;
         let init_tokens = match &self.together {
             Some(together) if is_chief => Some(together.get_init_tokens_op(None)?),
@@ -84,7 +163,7 @@ impl Replica {
         if is_chief {
             session.run(&self.init)?;
         }
-        initialized.wait();
+        initialized();
         let coordinator = Coordinator::new();
         if let Some(together) = &self.together {
             session.run(if is_chief { together.chief_init_op()? } else { together.local_step_init_op()? })?;
