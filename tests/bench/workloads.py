@@ -77,8 +77,7 @@ def replicas(cluster, together, own=False):
         if not failures.empty():
             raise RuntimeError(failures.get())
         time.sleep(0.001)
-    servers = [task.pid for task in cluster.tasks.values()] + [client.pid for client in clients if own]
-    cpu = lambda: sum(map(cpu_seconds, servers))
+    cpu = lambda: cluster.cpu_seconds() + sum(cpu_seconds(client.pid) for client in clients if own)
     first, before, start = max(seen), cpu(), time.perf_counter()
     time.sleep(2 * SECONDS)
     steps, wall, used = max(seen) - first, time.perf_counter() - start, cpu() - before

@@ -20,8 +20,7 @@ use std::time::Duration;
 #[derive(Parser)]
 struct Flags {
     /// What to measure: null_step, step_over_two_tasks, connections, training, training_sync, training_own,
-    /// training_own_sync, one_process, towers,
-    /// dense_SIZE such as dense_64MB, many_small, embedding, kernel
+    /// training_own_sync, one_process, towers, dense_SIZE such as dense_64MB, many_small, embedding, kernel
     workload: String,
     /// The parameter servers
     #[arg(long = "ps_hosts", value_name = "HOST:PORT,…", default_value = "")]

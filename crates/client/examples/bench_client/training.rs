@@ -4,7 +4,6 @@ use crate::measure::{Bench, PS, print};
 use ferroflow::SessionOptions;
 use ferroflow::prelude::*;
 use ferroflow::train::average_gradients;
-use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -12,8 +11,9 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 const BATCH: usize = 100;
-
 const WORKERS: usize = 2;
+/// Steps before it is measured.
+const WARM_UP: i64 = 20;
 
 /// Two workers, each with a client of its own, which step as they like or together.
 pub fn replicas(bench: &Bench, together: bool) -> Result<()> {
@@ -29,26 +29,22 @@ pub fn replicas(bench: &Bench, together: bool) -> Result<()> {
             std::process::exit(1);
         });
     }
-    let global_step = || seen.iter().map(|step| step.load(Relaxed)).max().unwrap_or_default();
-    let name = format!("MNIST replica, {}", how(together));
-    measure(bench, &name, || seen.iter().all(|step| step.load(Relaxed) >= WARM_UP), || Ok(global_step()))
+    let steps = || Ok(seen.each_ref().map(|step| step.load(Relaxed)));
+    measure(bench, &format!("MNIST replica, {}", how(together)), steps)
 }
 
 /// The same, each worker and its client being one process, as in the guide's program.
 pub fn own_workers(bench: &Bench, together: bool) -> Result<()> {
-    let mut workers = Vec::new();
-    for index in 0..WORKERS {
-        let mut worker = OwnWorker::spawn(bench, index, together)?;
-        worker.step()?; // it answers when the variables are initialized, and with them the next one can begin
-        workers.push(worker);
-    }
+    let mut chief = OwnWorker::spawn(bench, 0, together)?;
+    chief.step()?; // it answers when the variables are initialized, and with them the other one can begin
+    let mut workers = [chief, OwnWorker::spawn(bench, 1, together)?];
     let pids = workers.iter().map(|worker| worker.process.id()).chain(bench.pids.iter().copied()).collect();
     let bench = Bench { cluster: bench.cluster.clone(), pids, seconds: bench.seconds };
-    let workers = RefCell::new(workers);
-    let steps = || workers.borrow_mut().iter_mut().map(OwnWorker::step).collect::<Result<Vec<i64>>>();
     let name = format!("MNIST replica, client in the worker, {}", how(together));
-    let warm = || steps().is_ok_and(|steps| steps.iter().all(|step| *step >= WARM_UP));
-    measure(&bench, &name, warm, || Ok(steps()?.into_iter().max().unwrap_or_default()))
+    measure(&bench, &name, || {
+        let [chief, other] = &mut workers;
+        Ok([chief.step()?, other.step()?])
+    })
 }
 
 /// What `own_workers` starts: a worker that trains, and tells its global step for every line it reads.
@@ -96,23 +92,22 @@ impl OwnWorker {
     }
 }
 
-/// Steps before it is measured.
-const WARM_UP: i64 = 20;
-
 fn how(together: bool) -> &'static str {
     if together { "synchronous" } else { "asynchronous" }
 }
 
-/// Prints how fast the global step grows once training is warm, and what it costs the servers.
-fn measure(bench: &Bench, name: &str, warm: impl Fn() -> bool, global_step: impl Fn() -> Result<i64>) -> Result<()> {
-    while !warm() {
+/// Prints how fast the global step grows once training is warm, and what it costs the servers. The workers tell the last
+/// step that each has seen.
+fn measure(bench: &Bench, name: &str, mut seen: impl FnMut() -> Result<[i64; WORKERS]>) -> Result<()> {
+    while seen()?.into_iter().any(|step| step < WARM_UP) {
         std::thread::sleep(Duration::from_millis(1));
     }
+    let mut global_step = || Ok::<_, Error>(seen()?.into_iter().max().unwrap_or_default() as f64);
     let (before, cpu, begin) = (global_step()?, bench.server_cpu(), Instant::now());
     std::thread::sleep(2 * bench.seconds);
     let (steps, wall, cpu) = (global_step()? - before, begin.elapsed().as_secs_f64(), bench.server_cpu() - cpu);
-    print(&format!("{name}, 1 ps and 2 workers"), steps as f64 / wall, "steps/s");
-    print(&format!("{name}: server CPU"), cpu / steps as f64 * 1e6, "µs/step");
+    print(&format!("{name}, 1 ps and 2 workers"), steps / wall, "steps/s");
+    print(&format!("{name}: server CPU"), cpu / steps * 1e6, "µs/step");
     Ok(())
 }
 

@@ -43,20 +43,20 @@ const NOW_AND_THEN: u32 = 32;
 struct Vain(AtomicU32);
 
 impl Vain {
-    /// Looks until this finds something, or for as long as that is worth it; what was found.
-    fn look<T>(&self, find: impl Fn() -> Option<T>) -> Option<T> {
+    /// Looks until this finds something, or for as long as that is worth it; whether something was found.
+    fn look(&self, find: impl Fn() -> bool) -> bool {
         let vain = self.0.load(Ordering::Relaxed);
         let is_worth_it = vain < VAIN_MAX || vain.is_multiple_of(NOW_AND_THEN);
         let end = is_worth_it.then(|| Instant::now() + LOOK_TIME);
         while end.is_some_and(|end| Instant::now() < end) {
-            if let Some(found) = find() {
+            if find() {
                 self.0.store(0, Ordering::Relaxed);
-                return Some(found);
+                return true;
             }
             std::thread::yield_now(); // whoever wants this core has it
         }
         self.0.store(vain.wrapping_add(1), Ordering::Relaxed);
-        None
+        false
     }
 }
 
@@ -140,14 +140,13 @@ impl Drive {
 
     /// Looks for a short while whether there is something to do, if that has been worth it.
     fn look(&self, seat: &Seat) -> bool {
-        let found = self.vain.look(|| match self.line.is_ready() {
-            true => Some(true),
-            false => (seat.is_woken() || self.is_due()).then_some(false),
-        });
-        if found == Some(true) {
-            self.line.expect_bytes();
-        }
-        found.is_some()
+        self.vain.look(|| {
+            let has_come = self.line.is_ready();
+            if has_come {
+                self.line.expect_bytes();
+            }
+            has_come || seat.is_woken() || self.is_due()
+        })
     }
 }
 

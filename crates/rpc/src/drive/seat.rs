@@ -242,7 +242,7 @@ impl Seat {
 
     /// Looks for a short while whether the future may have come further, if that has been worth it.
     fn look(&self) -> bool {
-        self.vain.look(|| self.is_woken().then_some(())).is_some()
+        self.vain.look(|| self.is_woken())
     }
 
     /// Sleeps on a socket, unless there is something to do.
