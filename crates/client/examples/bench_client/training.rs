@@ -85,8 +85,8 @@ impl OwnWorker {
 
     /// The global step that it has seen last.
     fn step(&mut self) -> Result<i64> {
-        self.asked.write_all(b"\n")?;
-        let ended = || Error::new(Code::Aborted, "a worker of the benchmark has ended");
+        let ended = || Error::new(Code::Aborted, "a worker of the benchmark has ended; what it said last stands above");
+        self.asked.write_all(b"\n").map_err(|_| ended())?;
         let line = self.told.next().ok_or_else(ended)??;
         line.parse().map_err(|_| Error::new(Code::Internal, format!("a worker of the benchmark says '{line}'")))
     }
