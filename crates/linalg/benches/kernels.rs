@@ -25,6 +25,7 @@ fn main() {
     let (done, wait) = std::sync::mpsc::channel();
     pool.spawn(Box::new(move || {
         products(&bench);
+        products_of_zeros(&bench);
         other_products(&bench);
         elementwise_loops(&bench);
         rows(&bench);
@@ -92,6 +93,27 @@ fn products(bench: &Bench) {
             bench.run(&format!("matmul_{m}x{k}x{n}{label}"), flops, "GFLOP/s", 1e-9, || {
                 f32::gemm(&bench.pool, &shape, &a, &b, &mut c);
             });
+        }
+    }
+}
+
+/// Left matrices of which a part is zero: a fifth is left of an image of a digit, a half of a layer of rectified units.
+fn products_of_zeros(bench: &Bench) {
+    for (m, k, n) in [(100, 784, 100), (784, 100, 100), (100, 3136, 1024), (1024, 1024, 1024)] {
+        let (full, b, mut c) = (numbers(m * k, 1), numbers(k * n, 2), vec![0.0; m * n]);
+        for percent in [5, 20, 40, 60, 80] {
+            let mut a = full.clone();
+            a.iter_mut()
+                .zip(numbers(m * k, 3))
+                .filter(|(_, x)| x * 50.0 + 50.0 > percent as f32)
+                .for_each(|(a, _)| *a = 0.0);
+            for (label, transpose_a) in [("", false), ("_ta", true)] {
+                let shape = GemmShape { transpose_a, ..GemmShape::new(m, n, k) };
+                let flops = 2.0 * (m * k * n) as f64;
+                bench.run(&format!("matmul_{m}x{k}x{n}{label}_{percent}%"), flops, "GFLOP/s", 1e-9, || {
+                    f32::gemm(&bench.pool, &shape, &a, &b, &mut c);
+                });
+            }
         }
     }
 }

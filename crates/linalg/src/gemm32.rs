@@ -10,6 +10,7 @@ use crate::matmul::GemmShape;
 use crate::parallel::{Pool, SharedMut};
 use crate::scratch::Scratch;
 use crate::simd::vectorized;
+use crate::skipping;
 use crate::tile::{COLUMNS, ROWS, Runs, Target, Walk, by_columns, by_rows, fetch};
 use std::ops::Range;
 
@@ -52,7 +53,12 @@ pub(crate) fn gemm(pool: &Pool, shape: &GemmShape, a: &[f32], b: &[f32], c: &mut
     }
     let inline = Pool::inline();
     let alone = if pool.is_awake() { ALONE } else { ALONE_ASLEEP };
-    let pool = if m * n * k <= alone { &inline } else { pool };
+    let skip_zeros = skipping::is_better(shape, a, b);
+    let work = if skip_zeros { m * n * k / 4 } else { m * n * k };
+    let pool = if work <= alone { &inline } else { pool };
+    if skip_zeros {
+        return skipping::gemm(pool, shape, a, b, c);
+    }
     let product = Product { shape, a, b };
     if m * n <= SMALL && k >= 4 * m.max(n) && k >= 2 * DEPTH {
         product.by_parts_of_sums(pool, c);

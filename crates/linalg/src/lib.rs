@@ -34,6 +34,7 @@ pub mod random;
 pub mod reduce;
 mod scratch;
 mod simd;
+mod skipping;
 pub mod softmax;
 pub mod special;
 #[cfg(test)]

@@ -4,6 +4,8 @@
 //! with a stride); its left side one number per row at a time, in one of two layouts: `by_rows` follows a pointer per
 //! row, `by_columns` finds the rows' numbers side by side.
 
+use std::ops::RangeInclusive;
+
 /// Rows of a tile: with two vectors per row, twelve accumulators hide the latency of the multiplications.
 pub(crate) const ROWS: usize = 6;
 /// Columns of a tile.
@@ -40,6 +42,62 @@ pub(crate) struct Walk {
     pub(crate) stride: usize,
     /// The distance between rounds of steps.
     pub(crate) outer_stride: usize,
+}
+
+/// One row of the left side, of which only some steps count.
+#[derive(Clone, Copy)]
+pub(crate) struct Picks {
+    /// The steps that count, a bit for each.
+    pub(crate) mask: u64,
+    /// The first step's number, and the distance between steps.
+    pub(crate) left: *const f32,
+    pub(crate) left_stride: usize,
+    /// The first step's row of the right side, and the distance between rows.
+    pub(crate) right: *const f32,
+    pub(crate) right_stride: usize,
+}
+
+/// How many columns a row of picked steps may have.
+pub(crate) const PICKED_COLUMNS: RangeInclusive<usize> = 3 * 8 + 1..=13 * 8;
+
+/// Computes one row of `columns` columns from picked steps, which is stored or added.
+///
+/// # Safety
+/// The picked numbers on the left, `columns` numbers of the picked rows on the right, and the target can be accessed.
+#[inline]
+pub(crate) unsafe fn by_picks(picks: Picks, columns: usize, target: *mut f32, add: bool) {
+    assert!(PICKED_COLUMNS.contains(&columns), "a row of picked steps cannot have {columns} columns");
+    // SAFETY: passed on; AVX2 is checked.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        if crate::simd::has_avx2() {
+            return match columns.div_ceil(8) {
+                13 => avx2::by_picks::<13>(picks, columns, target, add),
+                12 => avx2::by_picks::<12>(picks, columns, target, add),
+                11 => avx2::by_picks::<11>(picks, columns, target, add),
+                10 => avx2::by_picks::<10>(picks, columns, target, add),
+                9 => avx2::by_picks::<9>(picks, columns, target, add),
+                8 => avx2::by_picks::<8>(picks, columns, target, add),
+                7 => avx2::by_picks::<7>(picks, columns, target, add),
+                6 => avx2::by_picks::<6>(picks, columns, target, add),
+                5 => avx2::by_picks::<5>(picks, columns, target, add),
+                _ => avx2::by_picks::<4>(picks, columns, target, add),
+            };
+        }
+        portable::by_picks(picks, columns, target, add);
+    }
+}
+
+/// Which of up to 64 numbers are not zero, a bit for each.
+#[inline]
+pub(crate) fn nonzero(numbers: &[f32]) -> u64 {
+    assert!(numbers.len() <= 64, "{} numbers have no place in a mask", numbers.len());
+    #[cfg(target_arch = "x86_64")]
+    if crate::simd::has_avx2() {
+        // SAFETY: the machine has AVX2.
+        return unsafe { avx2::nonzero(numbers) };
+    }
+    portable::nonzero(numbers)
 }
 
 /// Computes a tile whose left rows follow the pointers; `right` is packed, `COLUMNS` numbers for every step.
@@ -107,7 +165,7 @@ pub(crate) fn fetch(numbers: &[f32]) {
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use super::{COLUMNS, Runs, Target, Walk};
+    use super::{COLUMNS, Picks, Runs, Target, Walk};
     use std::arch::x86_64::*;
 
     /// Asks for the target's lines, so that they are there when the sums are done.
@@ -265,10 +323,83 @@ mod avx2 {
         }
         store!(sums, target);
     }
+
+    /// The last of `N` vectors ends with the last column, and may share some with the one before.
+    ///
+    /// # Safety
+    /// As `super::by_picks`, on a machine with AVX2 and FMA; `columns` take `N` vectors.
+    #[target_feature(enable = "avx2,fma,bmi1")]
+    pub(super) unsafe fn by_picks<const N: usize>(mut picks: Picks, columns: usize, target: *mut f32, add: bool) {
+        let at = |i: usize| if i + 1 == N { columns - 8 } else { 8 * i };
+        let mut sums = [_mm256_setzero_ps(); N];
+        if add {
+            for i in 0..N {
+                // SAFETY: within the target.
+                sums[i] = unsafe { _mm256_loadu_ps(target.add(at(i))) };
+            }
+        }
+        while picks.mask != 0 {
+            let step = picks.mask.trailing_zeros() as usize;
+            picks.mask &= picks.mask - 1;
+            // SAFETY: a picked number and its row.
+            unsafe {
+                let left = _mm256_broadcast_ss(&*picks.left.add(step * picks.left_stride));
+                let row = picks.right.add(step * picks.right_stride);
+                for i in 0..N {
+                    sums[i] = _mm256_fmadd_ps(left, _mm256_loadu_ps(row.add(at(i))), sums[i]);
+                }
+            }
+        }
+        for i in 0..N {
+            // SAFETY: within the target.
+            unsafe { _mm256_storeu_ps(target.add(at(i)), sums[i]) };
+        }
+    }
+
+    #[target_feature(enable = "avx2")]
+    pub(super) fn nonzero(numbers: &[f32]) -> u64 {
+        let (eights, rest) = numbers.as_chunks::<8>();
+        let mut mask = 0;
+        for (i, eight) in eights.iter().enumerate() {
+            // SAFETY: eight numbers.
+            let eight = unsafe { _mm256_loadu_ps(eight.as_ptr()) };
+            let full = _mm256_cmp_ps::<_CMP_NEQ_UQ>(eight, _mm256_setzero_ps());
+            mask |= (_mm256_movemask_ps(full) as u64) << (8 * i);
+        }
+        match rest {
+            [] => mask,
+            _ => mask | super::portable::nonzero(rest) << (8 * eights.len()),
+        }
+    }
 }
 
 mod portable {
-    use super::{COLUMNS, ROWS, Runs, Target, Walk};
+    use super::{COLUMNS, Picks, ROWS, Runs, Target, Walk};
+
+    pub(super) fn nonzero(numbers: &[f32]) -> u64 {
+        numbers.iter().enumerate().fold(0, |mask, (i, &x)| mask | ((x != 0.0) as u64) << i)
+    }
+
+    /// # Safety
+    /// As `super::by_picks`.
+    pub(super) unsafe fn by_picks(mut picks: Picks, columns: usize, target: *mut f32, add: bool) {
+        // SAFETY: the target, the picked numbers and their rows can be accessed.
+        unsafe {
+            let target = std::slice::from_raw_parts_mut(target, columns);
+            if !add {
+                target.fill(0.0);
+            }
+            while picks.mask != 0 {
+                let step = picks.mask.trailing_zeros() as usize;
+                picks.mask &= picks.mask - 1;
+                let left = *picks.left.add(step * picks.left_stride);
+                let row = std::slice::from_raw_parts(picks.right.add(step * picks.right_stride), columns);
+                for (sum, x) in target.iter_mut().zip(row) {
+                    *sum += left * x;
+                }
+            }
+        }
+    }
 
     /// # Safety
     /// As `super::by_rows`.
@@ -378,6 +509,38 @@ mod tests {
                     for (got, want) in got.iter().zip(&want) {
                         assert!((got - want).abs() < 1e-5, "way {way}, {count}×{columns}, add {add}, seed {seed}");
                     }
+                }
+            }
+        }
+    }
+
+    /// Every width of a row of picked steps, by this machine's loops and by the portable ones.
+    #[test]
+    fn picked_rows_agree_with_the_plain_sum() {
+        for (seed, columns) in seeds().zip(PICKED_COLUMNS) {
+            let mut numbers = Numbers::new(seed);
+            let (left_stride, right_stride) = (1 + numbers.below(3), columns + numbers.below(5));
+            let mut left: Vec<f32> = numbers.vec(64 * left_stride);
+            left.iter_mut().filter(|_| numbers.below(2) == 0).for_each(|x| *x = 0.0);
+            let (right, before): (Vec<f32>, Vec<f32>) = (numbers.vec(64 * right_stride), numbers.vec(columns));
+            let steps: Vec<f32> = left.iter().copied().step_by(left_stride).take(1 + seed as usize % 64).collect();
+            let mask = nonzero(&steps);
+            assert_eq!(mask, portable::nonzero(&steps), "seed {seed}");
+            assert_eq!(mask.count_ones() as usize, steps.iter().filter(|x| **x != 0.0).count(), "seed {seed}");
+            let picks = Picks { mask, left: left.as_ptr(), left_stride, right: right.as_ptr(), right_stride };
+            for (add, way) in [(false, 0), (false, 1), (true, 0), (true, 1)] {
+                let mut got = before.clone();
+                // SAFETY: 64 steps of both sides exist, and the target has the columns.
+                unsafe {
+                    match way {
+                        0 => by_picks(picks, columns, got.as_mut_ptr(), add),
+                        _ => portable::by_picks(picks, columns, got.as_mut_ptr(), add),
+                    }
+                }
+                for (column, got) in got.iter().enumerate() {
+                    let products = steps.iter().enumerate().map(|(p, x)| x * right[p * right_stride + column]);
+                    let want = products.sum::<f32>() + if add { before[column] } else { 0.0 };
+                    assert!((got - want).abs() < 1e-5, "way {way}, {columns} columns, add {add}, seed {seed}");
                 }
             }
         }

@@ -1,0 +1,223 @@
+//! Products whose left matrix is mostly zeros, as images and one-hot codes are: the zeros are skipped.
+//!
+//! A row of the result is the sum of those rows of the right matrix whose number on the left is not zero. The left
+//! matrix is looked through in squares whose rows are bit masks; a square's rows of the right matrix stay in the first
+//! cache while all of its masks are gone through.
+
+use crate::matmul::GemmShape;
+use crate::parallel::{Pool, SharedMut};
+use crate::simd::vectorized;
+use crate::tile::{PICKED_COLUMNS, Picks, by_picks, nonzero};
+use std::ops::Range;
+
+/// As many rows, and steps of the sums, as a mask has bits.
+const SIDE: usize = 64;
+/// Fewer columns are not worth it.
+const COLUMNS_MIN: usize = 32;
+/// Nor are fewer multiplications.
+const WORK_MIN: usize = 1 << 18;
+/// To guess how many are zero, so many stretches of so many numbers are looked at.
+const STRETCHES: usize = 256;
+const STRETCH: usize = 8;
+/// With a larger part than this other than zero, the dense product is as fast where the right matrix is wide.
+const FULL_MAX: usize = STRETCHES * STRETCH * 3 / 10;
+
+/// Whether zeros are worth skipping, and skipping them changes nothing: zero times infinity is not zero.
+pub(crate) fn is_better(shape: &GemmShape, a: &[f32], b: &[f32]) -> bool {
+    let GemmShape { m, n, k, transpose_b, .. } = *shape;
+    !transpose_b && n >= COLUMNS_MIN && m * n * k >= WORK_MIN && has_many_zeros(a) && all_finite(b)
+}
+
+/// A guess from a few stretches all over.
+fn has_many_zeros(a: &[f32]) -> bool {
+    let Some(places) = a.len().checked_sub(STRETCH) else { return false };
+    let full = |stretch: usize| {
+        // Multiples of the golden ratio: no width of a matrix keeps step with them.
+        let part = (stretch as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let at = ((part as u128 * places as u128) >> 32) as usize;
+        nonzero(&a[at..at + STRETCH]).count_ones() as usize
+    };
+    (0..STRETCHES).map(full).sum::<usize>() <= FULL_MAX
+}
+
+/// `c = a · b` or `c += a · b`, `b` as it stands.
+pub(crate) fn gemm(pool: &Pool, shape: &GemmShape, a: &[f32], b: &[f32], c: &mut [f32]) {
+    let m = shape.m;
+    let product = Product { shape, a, b, c: SharedMut::new(c) };
+    let rows = m.div_ceil(m.div_ceil(SIDE).next_multiple_of(pool.threads()));
+    pool.for_each(m.div_ceil(rows), 1, &|blocks| {
+        for first in blocks.map(|block| block * rows) {
+            product.rows(first..(first + rows).min(m));
+        }
+    });
+}
+
+struct Product<'a> {
+    shape: &'a GemmShape,
+    a: &'a [f32],
+    b: &'a [f32],
+    c: SharedMut<f32>,
+}
+
+impl Product<'_> {
+    /// Up to `SIDE` rows of the result.
+    fn rows(&self, rows: Range<usize>) {
+        let GemmShape { m, n, k, transpose_a, accumulate, .. } = *self.shape;
+        let (row_stride, step_stride) = self.shape.strides_a();
+        let mut masks = [0; SIDE];
+        for steps in parts(k, SIDE, 1) {
+            if transpose_a {
+                masks = std::array::from_fn(|i| match steps.start + i {
+                    step if step < steps.end => nonzero(&self.a[step * m..][rows.clone()]),
+                    _ => 0,
+                });
+                turn(&mut masks);
+            } else {
+                for (mask, row) in masks.iter_mut().zip(rows.clone()) {
+                    *mask = nonzero(&self.a[row * k..][steps.clone()]);
+                }
+            }
+            let add = steps.start > 0 || accumulate;
+            for columns in parts(n, *PICKED_COLUMNS.end(), 8) {
+                let right = &self.b[steps.start * n + columns.start..(steps.end - 1) * n + columns.end];
+                for (&mask, row) in masks.iter().zip(rows.clone()).filter(|(mask, _)| **mask != 0 || !add) {
+                    let left = self.a[row * row_stride + steps.start * step_stride..].as_ptr();
+                    let right = right.as_ptr();
+                    let picks = Picks { mask, left, left_stride: step_stride, right, right_stride: n };
+                    let target = self.c.pointer(row * n + columns.start..row * n + columns.end);
+                    // SAFETY: a mask has bits for these steps alone, whose numbers lie in `a` and whose columns in
+                    // `right`; this row of the result is written by this call alone.
+                    unsafe { by_picks(picks, columns.len(), target, add) };
+                }
+            }
+        }
+    }
+}
+
+/// `0..len` in parts of at most `most` that begin at multiples of `unit`, none much smaller than the others.
+fn parts(len: usize, most: usize, unit: usize) -> impl Iterator<Item = Range<usize>> {
+    let count = if len <= most { 1 } else { len.div_ceil(most + 1 - unit) };
+    let start = move |part: usize| if part == count { len } else { part * len / count / unit * unit };
+    (0..count).map(move |part| start(part)..start(part + 1))
+}
+
+/// Makes rows of bits columns: by halves, quarters and so on, whose corners change places.
+fn turn(bits: &mut [u64; 64]) {
+    let (mut half, mut mask) = (32, u64::MAX >> 32);
+    while half > 0 {
+        for low in (0..64).filter(|low| low & half == 0) {
+            let swap = (bits[low] >> half ^ bits[low | half]) & mask;
+            bits[low] ^= swap << half;
+            bits[low | half] ^= swap;
+        }
+        half /= 2;
+        mask ^= mask << half;
+    }
+}
+
+vectorized! {
+    /// Whether there is neither an infinity nor a NaN.
+    fn all_finite[][](numbers: &[f32]) -> bool = all_finite_body;
+}
+
+#[inline(always)]
+fn all_finite_body<const FMA: bool>(numbers: &[f32]) -> bool {
+    const EXPONENT: u32 = f32::INFINITY.to_bits();
+    numbers.chunks(1024).all(|part| part.iter().fold(0, |most, x| most.max(x.to_bits() & EXPONENT)) < EXPONENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matmul::Gemm;
+    use crate::testing::{Numbers, seeds};
+
+    /// About one number in six is left; some of the zeros are negative.
+    fn mostly_zeros(numbers: &mut Numbers, len: usize) -> Vec<f32> {
+        let number = |numbers: &mut Numbers| match numbers.below(12) {
+            0 | 1 => numbers.number(),
+            2 => -0.0,
+            _ => 0.0,
+        };
+        (0..len).map(|_| number(numbers)).collect()
+    }
+
+    fn slow(shape: &GemmShape, a: &[f32], b: &[f32], c: &[f32]) -> Vec<f32> {
+        let (row, step) = shape.strides_a();
+        let sum = |i: usize, j: usize| (0..shape.k).map(|p| a[i * row + p * step] * b[p * shape.n + j]).sum::<f32>();
+        let before = |at: usize| if shape.accumulate { c[at] } else { 0.0 };
+        (0..shape.m * shape.n).map(|at| before(at) + sum(at / shape.n, at % shape.n)).collect()
+    }
+
+    #[test]
+    fn skipping_zeros_changes_no_product() {
+        let pool = Pool::new(3);
+        let sizes = [(100, 100, 784), (784, 100, 100), (33, 105, 129), (70, 32, 200), (200, 1049, 65), (1300, 40, 7)];
+        for (seed, (m, n, k)) in seeds().zip(sizes) {
+            let mut numbers = Numbers::new(seed);
+            for (transpose_a, accumulate) in [(false, false), (false, true), (true, false), (true, true)] {
+                let shape = GemmShape { transpose_a, accumulate, ..GemmShape::new(m, n, k) };
+                let (a, b): (_, Vec<f32>) = (mostly_zeros(&mut numbers, m * k), numbers.vec(k * n));
+                assert!(is_better(&shape, &a, &b), "{shape:?} seed {seed}: zeros would not be skipped");
+                let mut c: Vec<f32> = numbers.vec(m * n);
+                let want = slow(&shape, &a, &b, &c);
+                f32::gemm(&pool, &shape, &a, &b, &mut c);
+                for (got, want) in c.iter().zip(&want) {
+                    assert!((got - want).abs() < 2e-5, "{shape:?} seed {seed}: {got} is not {want}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn zero_times_infinity_is_not_skipped() {
+        let (m, n, k) = (100, 40, 100);
+        let mut numbers = Numbers::new(1);
+        for bad in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
+            let (a, mut b) = (mostly_zeros(&mut numbers, m * k), numbers.vec::<f32>(k * n));
+            b[17 * n + 3] = bad;
+            let mut c = vec![0.0; m * n];
+            f32::gemm(&Pool::inline(), &GemmShape::new(m, n, k), &a, &b, &mut c);
+            for row in 0..m {
+                assert!(!c[row * n + 3].is_finite(), "{bad} was skipped in row {row}");
+                assert!(c[row * n + 4].is_finite(), "{bad} is in another column of row {row}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_number_counts_as_full() {
+        let mut a = vec![0.0; 100 * 784];
+        a[500] = f32::NAN;
+        let (b, mut c) = (vec![1.0; 784 * 100], vec![0.0; 100 * 100]);
+        f32::gemm(&Pool::inline(), &GemmShape::new(100, 100, 784), &a, &b, &mut c);
+        assert!(c[..100].iter().all(|x| x.is_nan()) && c[100..].iter().all(|x| *x == 0.0));
+    }
+
+    #[test]
+    fn rows_of_bits_become_columns() {
+        let mut numbers = Numbers::new(3);
+        let bits: [u64; 64] = std::array::from_fn(|_| numbers.bits());
+        let mut turned = bits;
+        turn(&mut turned);
+        for (i, j) in (0..64).flat_map(|i| (0..64).map(move |j| (i, j))) {
+            assert_eq!(turned[i] >> j & 1, bits[j] >> i & 1, "row {i}, column {j}");
+        }
+    }
+
+    #[test]
+    fn parts_have_similar_sizes_and_leave_nothing_out() {
+        for (most, unit) in [(SIDE, 1), (*PICKED_COLUMNS.end(), 8)] {
+            for len in COLUMNS_MIN..1500 {
+                let mut next = 0;
+                for part in parts(len, most, unit) {
+                    assert_eq!((part.start, part.start % unit), (next, 0), "{len} in parts of {most}");
+                    assert!((most / 3..=most).contains(&part.len()) || part.len() == len, "{len} has a part {part:?}");
+                    assert!(unit == 1 || PICKED_COLUMNS.contains(&part.len()), "{len} has a part {part:?}");
+                    next = part.end;
+                }
+                assert_eq!(next, len);
+            }
+        }
+    }
+}
