@@ -4,8 +4,11 @@ A workload is a function of a cluster that yields what it measures: name, value,
 `catalogue.py` lists all.
 """
 
+import gzip
+import itertools
 import multiprocessing
 import os
+import pathlib
 import statistics
 import threading
 import time
@@ -45,7 +48,7 @@ def step_over_two_tasks(cluster):
 
 
 def training(cluster):
-    """The MNIST network of TensorFlow's distributed tutorial on random data, two workers, asynchronous."""
+    """The MNIST network of TensorFlow's distributed tutorial and its digits, two workers, asynchronous."""
     yield from replicas(cluster, together=False)
 
 
@@ -118,8 +121,7 @@ def train(cluster, index, together, own, initialized, seen, failures):
         if together and index == 0:
             runner.create_threads(session, daemon=True, start=True)
             session.run(tokens)
-        feeds = dict(zip((images, labels), batch(index)))
-        while True:
+        for feeds in batches(images, labels, index):
             _, seen[index] = session.run([step_op, step], feeds)
     except Exception as error:
         failures.put("worker %d: %s" % (index, error))
@@ -144,10 +146,10 @@ def one_process(cluster):
 
 
 def rate_of_training(session, step, images, labels):
-    feeds = dict(zip((images, labels), batch(0)))
+    feeds = batches(images, labels, 0)
     with session:
         session.run(tf.global_variables_initializer())
-        return 1 / statistics.median(times(lambda: session.run(step, feeds)))
+        return 1 / statistics.median(times(lambda: session.run(step, next(feeds))))
 
 
 def towers(cluster):
@@ -164,7 +166,7 @@ def towers(cluster):
                     loss = tf.nn.softmax_cross_entropy_with_logits_v2(labels=labels, logits=logits(variables, images))
                     gradients.append(optimizer.compute_gradients(tf.reduce_mean(loss), variables))
                 if fed:
-                    feeds.update(zip((images, labels), batch(index)))
+                    feeds.update(zip((images, labels), random_batch(index)))
             with tf.device(PS):
                 mean = [(tf.add_n([g for g, _ in pairs]) / len(pairs), pairs[0][1]) for pairs in zip(*gradients)]
                 step = optimizer.apply_gradients(mean)
@@ -175,7 +177,7 @@ def towers(cluster):
         yield "in-graph, %d towers, %s" % (len(gradients), how), 1 / time_, "steps/s"
 
 
-BATCH = 100
+BATCH, BATCHES = 100, 20
 
 
 def digits():
@@ -205,7 +207,22 @@ def guide_loss(variables, images, labels):
     return -tf.reduce_sum(labels * tf.log(tf.clip_by_value(tf.nn.softmax(logits(variables, images)), 1e-10, 1.0)))
 
 
-def batch(seed):
+def batches(images, labels, seed):
+    """Feeds of digits, for ever; a few, so that drawing them takes no time."""
+    pictures, answers = mnist()
+    chosen = np.random.RandomState(seed).randint(len(answers), size=(BATCHES, BATCH))
+    return itertools.cycle([{images: pictures[some], labels: answers[some]} for some in chosen])
+
+
+def mnist():
+    """The digits that the client has compiled in: pixels from 0 to 1, labels one-hot."""
+    directory = pathlib.Path(__file__).resolve().parents[2] / "crates/client/data/mnist"
+    read = lambda name, header: np.frombuffer(gzip.open(directory / name).read(), np.uint8, offset=header)
+    pictures = read("train-images-idx3-ubyte.gz", 16).reshape(-1, 784) / np.float32(255)
+    return pictures, np.eye(10, dtype=np.float32)[read("train-labels-idx1-ubyte.gz", 8)]
+
+
+def random_batch(seed):
     random = np.random.RandomState(seed)
     labels = np.eye(10, dtype=np.float32)[random.randint(10, size=BATCH)]
     return random.rand(BATCH, 784).astype(np.float32), labels

@@ -4,7 +4,8 @@
 
 Training digits: first 2,000 at equal distances, to validate with, then the 13,000 others that a network like that of the
 examples is least sure of when it has not been trained on them, without the 100 worst, many of which bear a wrong label.
-Test digits: every fifth. All are as they were, and each group is in their order. Needs numpy.
+Test digits: every fifth. All are as they were, and each group is in their order. Needs numpy and zopfli, which makes the
+files a twentieth smaller than gzip does.
 """
 
 import gzip
@@ -12,6 +13,7 @@ import os
 import sys
 
 import numpy as np
+import zopfli.gzip
 
 VALIDATION, HARD, LEFT_OUT, FOLDS = 2000, 13000, 100, 4
 
@@ -27,7 +29,7 @@ def read(folder, name):
 def write(folder, name, values):
     header = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">u4").tobytes()
     with open(os.path.join(folder, name + ".gz"), "wb") as f:
-        f.write(gzip.compress(header + values.tobytes(), 9, mtime=0))
+        f.write(zopfli.gzip.compress(header + values.tobytes()))
 
 
 class Network:
