@@ -42,53 +42,76 @@ fn has_many_zeros(a: &[f32]) -> bool {
 
 /// `c = a · b` or `c += a · b`, `b` as it stands.
 pub(crate) fn gemm(pool: &Pool, shape: &GemmShape, a: &[f32], b: &[f32], c: &mut [f32]) {
-    let m = shape.m;
-    let product = Product { shape, a, b, c: SharedMut::new(c) };
-    let rows = m.div_ceil(m.div_ceil(SIDE).next_multiple_of(pool.threads()));
-    pool.for_each(m.div_ceil(rows), 1, &|blocks| {
-        for first in blocks.map(|block| block * rows) {
-            product.rows(first..(first + rows).min(m));
+    let GemmShape { m, k, .. } = *shape;
+    // From front to back first, since the squares are too narrow for the processor to see what is needed next.
+    let width = if shape.transpose_a { m } else { k };
+    let words = width.div_ceil(SIDE);
+    let mut bits = vec![0; a.len() / width * words];
+    pool.for_each_row(&mut bits, words, (1 << 15) / width, &|first, rows| {
+        for (bits, numbers) in rows.chunks_exact_mut(words).zip(a[first * width..].chunks_exact(width)) {
+            bits.iter_mut().zip(numbers.chunks(SIDE)).for_each(|(bits, numbers)| *bits = nonzero(numbers));
         }
     });
+    let product = Product { shape, a, b, bits: &bits, words, c: SharedMut::new(c) };
+    if shape.transpose_a {
+        pool.for_each(words, 1, &|blocks| blocks.for_each(|block| product.rows_turned(block)));
+    } else {
+        let rows = m.div_ceil(m.div_ceil(SIDE).next_multiple_of(pool.threads()));
+        pool.for_each(m.div_ceil(rows), 1, &|blocks| {
+            blocks.for_each(|block| product.rows(block * rows..((block + 1) * rows).min(m)));
+        });
+    }
 }
 
 struct Product<'a> {
     shape: &'a GemmShape,
     a: &'a [f32],
     b: &'a [f32],
+    /// What is not zero in `a`; so many words are a row of it, as it is stored.
+    bits: &'a [u64],
+    words: usize,
     c: SharedMut<f32>,
 }
 
 impl Product<'_> {
     /// Up to `SIDE` rows of the result.
     fn rows(&self, rows: Range<usize>) {
-        let GemmShape { m, n, k, transpose_a, accumulate, .. } = *self.shape;
-        let (row_stride, step_stride) = self.shape.strides_a();
         let mut masks = [0; SIDE];
-        for steps in parts(k, SIDE, 1) {
-            if transpose_a {
-                masks = std::array::from_fn(|i| match steps.start + i {
-                    step if step < steps.end => nonzero(&self.a[step * m..][rows.clone()]),
-                    _ => 0,
-                });
-                turn(&mut masks);
-            } else {
-                for (mask, row) in masks.iter_mut().zip(rows.clone()) {
-                    *mask = nonzero(&self.a[row * k..][steps.clone()]);
-                }
+        for word in 0..self.words {
+            for (mask, row) in masks.iter_mut().zip(rows.clone()) {
+                *mask = self.bits[row * self.words + word];
             }
-            let add = steps.start > 0 || accumulate;
-            for columns in parts(n, *PICKED_COLUMNS.end(), 8) {
-                let right = &self.b[steps.start * n + columns.start..(steps.end - 1) * n + columns.end];
-                for (&mask, row) in masks.iter().zip(rows.clone()).filter(|(mask, _)| **mask != 0 || !add) {
-                    let left = self.a[row * row_stride + steps.start * step_stride..].as_ptr();
-                    let right = right.as_ptr();
-                    let picks = Picks { mask, left, left_stride: step_stride, right, right_stride: n };
-                    let target = self.c.pointer(row * n + columns.start..row * n + columns.end);
-                    // SAFETY: a mask has bits for these steps alone, whose numbers lie in `a` and whose columns in
-                    // `right`; this row of the result is written by this call alone.
-                    unsafe { by_picks(picks, columns.len(), target, add) };
-                }
+            self.square(rows.clone(), word * SIDE..((word + 1) * SIDE).min(self.shape.k), &masks);
+        }
+    }
+
+    /// The rows of the result that are the columns of one word, where `a` is stored as its transpose.
+    fn rows_turned(&self, word: usize) {
+        let rows = word * SIDE..((word + 1) * SIDE).min(self.shape.m);
+        for steps in parts(self.shape.k, SIDE, 1) {
+            let mut masks = [0; SIDE];
+            for (mask, step) in masks.iter_mut().zip(steps.clone()) {
+                *mask = self.bits[step * self.words + word];
+            }
+            turn(&mut masks);
+            self.square(rows.clone(), steps, &masks);
+        }
+    }
+
+    /// Some steps of the sums of some rows, which each have a mask of the steps that are not zero.
+    fn square(&self, rows: Range<usize>, steps: Range<usize>, masks: &[u64; SIDE]) {
+        let GemmShape { n, accumulate, .. } = *self.shape;
+        let (row_stride, step_stride) = self.shape.strides_a();
+        let add = steps.start > 0 || accumulate;
+        for columns in parts(n, *PICKED_COLUMNS.end(), 8) {
+            let right = &self.b[steps.start * n + columns.start..(steps.end - 1) * n + columns.end];
+            for (&mask, row) in masks.iter().zip(rows.clone()).filter(|(mask, _)| **mask != 0 || !add) {
+                let left = self.a[row * row_stride + steps.start * step_stride..].as_ptr();
+                let picks = Picks { mask, left, left_stride: step_stride, right: right.as_ptr(), right_stride: n };
+                let target = self.c.pointer(row * n + columns.start..row * n + columns.end);
+                // SAFETY: a mask has bits for these steps alone, whose numbers lie in `a` and whose columns in `b`; this
+                // row of the result is written by this call alone.
+                unsafe { by_picks(picks, columns.len(), target, add) };
             }
         }
     }
