@@ -1,8 +1,8 @@
 //! The one compute pool: whole kernels are spawned on it, and loops inside kernels spread over it.
 //!
 //! A loop's caller always takes part and never waits for a helper that has not started, so loops nest freely and a
-//! busy pool only makes them less parallel. Idle threads look for work for a few microseconds, as long as
-//! that pays, then sleep.
+//! busy pool only makes them less parallel. Idle threads look for work for a while, as long as that
+//! pays, then sleep.
 //!
 //! The pool knows nothing of priorities or of cancelling: what was spawned runs.
 
@@ -195,8 +195,9 @@ impl<T, F: Fn(usize, &mut [T]) + Sync> Part<T> for F {
 const PIECES_PER_THREAD: usize = 8;
 /// A loop of fewer grains is over before a thread that sleeps has woken up and found its part.
 const WORTH_WAKING: usize = 8;
-/// How long an idle thread looks for work before it sleeps, as long as it finds some.
-const SEARCH: Duration = Duration::from_micros(40);
+/// How long an idle thread looks for work before it sleeps, as long as it finds some: a step's pauses between large loops are
+/// shorter, and who is asleep is woken only for loops that are longer than waking takes.
+const SEARCH: Duration = Duration::from_micros(120);
 /// After so many times in a row in which looking was in vain, a thread sleeps at once: others may want its core.
 const VAIN_MAX: u32 = 3;
 /// A pause up to this long, the time to wake up included, would have been worth looking through.
@@ -371,6 +372,11 @@ impl Shared {
         }
     }
 
+    /// Whether as many look as could help a loop, whose caller needs a core too.
+    fn is_searched_enough(&self) -> bool {
+        self.searching.load(Ordering::Relaxed) >= (self.stealers.len() - 1).max(1)
+    }
+
     fn is_empty(&self) -> bool {
         self.helps.is_empty() && self.spawned.is_empty() && self.stealers.iter().all(Stealer::is_empty)
     }
@@ -433,7 +439,8 @@ fn work(shared: Arc<Shared>, index: usize, deque: Worker<Task>) {
                 continue;
             }
             let start = Instant::now();
-            let found = if hope.is_left() { search(&shared, index, &local.deque, start) } else { None };
+            let pays = hope.is_left() && !shared.is_searched_enough();
+            let found = if pays { search(&shared, index, &local.deque, start) } else { None };
             if found.is_none() && !shared.sleep() {
                 return;
             }
@@ -474,6 +481,8 @@ fn search(shared: &Shared, index: usize, deque: &Worker<Task>, start: Instant) -
             std::hint::spin_loop();
         } else if shared.closed.load(Ordering::Relaxed) || start.elapsed() > SEARCH {
             break None;
+        } else {
+            std::thread::yield_now(); // whoever wants this core has it
         }
     };
     // Tasks pushed while we searched woke nobody: whoever stops searching last passes the duty on.

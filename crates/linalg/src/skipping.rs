@@ -12,6 +12,8 @@ use std::ops::Range;
 
 /// As many rows, and steps of the sums, as a mask has bits.
 const SIDE: usize = 64;
+/// Rows that a thread does at once: few, so that one that is held up does not hold up the others.
+const ROWS: usize = 32;
 /// Fewer columns are not worth it.
 const COLUMNS_MIN: usize = 32;
 /// Nor are fewer multiplications.
@@ -56,7 +58,7 @@ pub(crate) fn gemm(pool: &Pool, shape: &GemmShape, a: &[f32], b: &[f32], c: &mut
     if shape.transpose_a {
         pool.for_each(words, 1, &|blocks| blocks.for_each(|block| product.rows_turned(block)));
     } else {
-        let rows = m.div_ceil(m.div_ceil(SIDE).next_multiple_of(pool.threads()));
+        let rows = m.div_ceil(m.div_ceil(ROWS).next_multiple_of(pool.threads()));
         pool.for_each(m.div_ceil(rows), 1, &|blocks| {
             blocks.for_each(|block| product.rows(block * rows..((block + 1) * rows).min(m)));
         });
