@@ -3,6 +3,10 @@
 use crate::measure::{Bench, PS, WORKER, drive, print};
 use ferroflow::initializers::ones;
 use ferroflow::prelude::*;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Threads that step over many connections.
+const FEW: usize = 10;
 
 /// A step that does nothing.
 pub fn null(bench: &Bench) -> Result<()> {
@@ -21,7 +25,8 @@ pub fn over_two_tasks(bench: &Bench) -> Result<()> {
     bench.rates("step over ps and worker", || session.run(&read).map(|_| ()))
 }
 
-/// Null steps of many clients, each with a session and a connection of its own.
+/// Null steps over many connections, each of a session of its own: each with a thread that steps all the time, and with
+/// ten threads that step over one after the other.
 pub fn connections(bench: &Bench) -> Result<()> {
     let g = Graph::new();
     let nothing = g.device(WORKER, || g.group(&[]));
@@ -30,6 +35,12 @@ pub fn connections(bench: &Bench) -> Result<()> {
         let steps: Vec<_> = sessions.iter().map(|session| || session.run(&nothing)).collect();
         let (times, wall) = drive(&steps, bench.seconds)?;
         print(&format!("null steps over {count} connections"), times.len() as f64 / wall, "steps/s");
+        let steps = sessions.chunks(count / FEW).map(|sessions| {
+            let (nothing, next) = (&nothing, AtomicUsize::new(0));
+            move || sessions[next.fetch_add(1, Relaxed) % sessions.len()].run(nothing)
+        });
+        let (times, wall) = drive(&steps.collect::<Vec<_>>(), bench.seconds)?;
+        print(&format!("null steps over {count} connections in turn"), times.len() as f64 / wall, "steps/s");
     }
     Ok(())
 }
