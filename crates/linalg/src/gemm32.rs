@@ -54,6 +54,7 @@ pub(crate) fn gemm(pool: &Pool, shape: &GemmShape, a: &[f32], b: &[f32], c: &mut
     let inline = Pool::inline();
     let alone = if pool.is_awake() { ALONE } else { ALONE_ASLEEP };
     let skip_zeros = skipping::is_better(shape, a, b);
+    // What is left when zeros are skipped, more or less.
     let work = if skip_zeros { m * n * k / 4 } else { m * n * k };
     let pool = if work <= alone { &inline } else { pool };
     if skip_zeros {

@@ -33,13 +33,14 @@ pub(crate) fn is_better(shape: &GemmShape, a: &[f32], b: &[f32]) -> bool {
 /// A guess from a few stretches all over.
 fn has_many_zeros(a: &[f32]) -> bool {
     let Some(places) = a.len().checked_sub(STRETCH) else { return false };
-    let full = |stretch: usize| {
+    let mut full = 0;
+    (0..STRETCHES as u64).all(|stretch| {
         // Multiples of the golden ratio: no width of a matrix keeps step with them.
-        let part = (stretch as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let part = stretch.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let at = ((part as u128 * places as u128) >> 32) as usize;
-        nonzero(&a[at..at + STRETCH]).count_ones() as usize
-    };
-    (0..STRETCHES).map(full).sum::<usize>() <= FULL_MAX
+        full += nonzero(&a[at..at + STRETCH]).count_ones() as usize;
+        full <= FULL_MAX
+    })
 }
 
 /// `c = a · b` or `c += a · b`, `b` as it stands.
@@ -55,14 +56,11 @@ pub(crate) fn gemm(pool: &Pool, shape: &GemmShape, a: &[f32], b: &[f32], c: &mut
         }
     });
     let product = Product { shape, a, b, bits: &bits, words, c: SharedMut::new(c) };
-    if shape.transpose_a {
-        pool.for_each(words, 1, &|blocks| blocks.for_each(|block| product.rows_turned(block)));
-    } else {
-        let rows = m.div_ceil(m.div_ceil(ROWS).next_multiple_of(pool.threads()));
-        pool.for_each(m.div_ceil(rows), 1, &|blocks| {
-            blocks.for_each(|block| product.rows(block * rows..((block + 1) * rows).min(m)));
-        });
-    }
+    // The columns of a word are turned together.
+    let rows = if shape.transpose_a { SIDE } else { m.div_ceil(m.div_ceil(ROWS).next_multiple_of(pool.threads())) };
+    pool.for_each(m.div_ceil(rows), 1, &|blocks| {
+        blocks.for_each(|block| product.rows(block * rows..((block + 1) * rows).min(m)));
+    });
 }
 
 struct Product<'a> {
@@ -76,26 +74,19 @@ struct Product<'a> {
 }
 
 impl Product<'_> {
-    /// Up to `SIDE` rows of the result.
+    /// Up to `SIDE` rows of the result; those of one word, where `a` is stored as its transpose.
     fn rows(&self, rows: Range<usize>) {
-        let mut masks = [0; SIDE];
-        for word in 0..self.words {
-            for (mask, row) in masks.iter_mut().zip(rows.clone()) {
-                *mask = self.bits[row * self.words + word];
-            }
-            self.square(rows.clone(), word * SIDE..((word + 1) * SIDE).min(self.shape.k), &masks);
-        }
-    }
-
-    /// The rows of the result that are the columns of one word, where `a` is stored as its transpose.
-    fn rows_turned(&self, word: usize) {
-        let rows = word * SIDE..((word + 1) * SIDE).min(self.shape.m);
-        for steps in parts(self.shape.k, SIDE, 1) {
+        let GemmShape { k, transpose_a, .. } = *self.shape;
+        let bits = |row: usize, column: usize| self.bits[row * self.words + column / SIDE];
+        for start in (0..k).step_by(SIDE) {
+            let steps = start..(start + SIDE).min(k);
             let mut masks = [0; SIDE];
-            for (mask, step) in masks.iter_mut().zip(steps.clone()) {
-                *mask = self.bits[step * self.words + word];
+            if transpose_a {
+                masks.iter_mut().zip(steps.clone()).for_each(|(mask, step)| *mask = bits(step, rows.start));
+                turn(&mut masks);
+            } else {
+                masks.iter_mut().zip(rows.clone()).for_each(|(mask, row)| *mask = bits(row, start));
             }
-            turn(&mut masks);
             self.square(rows.clone(), steps, &masks);
         }
     }
@@ -105,7 +96,7 @@ impl Product<'_> {
         let GemmShape { n, accumulate, .. } = *self.shape;
         let (row_stride, step_stride) = self.shape.strides_a();
         let add = steps.start > 0 || accumulate;
-        for columns in parts(n, *PICKED_COLUMNS.end(), 8) {
+        for columns in stripes(n) {
             let right = &self.b[steps.start * n + columns.start..(steps.end - 1) * n + columns.end];
             for (&mask, row) in masks.iter().zip(rows.clone()).filter(|(mask, _)| **mask != 0 || !add) {
                 let left = self.a[row * row_stride + steps.start * step_stride..].as_ptr();
@@ -119,11 +110,12 @@ impl Product<'_> {
     }
 }
 
-/// `0..len` in parts of at most `most` that begin at multiples of `unit`, none much smaller than the others.
-fn parts(len: usize, most: usize, unit: usize) -> impl Iterator<Item = Range<usize>> {
-    let count = if len <= most { 1 } else { len.div_ceil(most + 1 - unit) };
-    let start = move |part: usize| if part == count { len } else { part * len / count / unit * unit };
-    (0..count).map(move |part| start(part)..start(part + 1))
+/// All columns, in stripes of which none is much narrower than the others; each begins where a vector does.
+fn stripes(n: usize) -> impl Iterator<Item = Range<usize>> {
+    const MOST: usize = *PICKED_COLUMNS.end();
+    let count = if n <= MOST { 1 } else { n.div_ceil(MOST - 7) };
+    let start = move |stripe: usize| if stripe == count { n } else { stripe * n / count / 8 * 8 };
+    (0..count).map(move |stripe| start(stripe)..start(stripe + 1))
 }
 
 /// Makes rows of bits columns: by halves, quarters and so on, whose corners change places.
@@ -231,18 +223,17 @@ mod tests {
     }
 
     #[test]
-    fn parts_have_similar_sizes_and_leave_nothing_out() {
-        for (most, unit) in [(SIDE, 1), (*PICKED_COLUMNS.end(), 8)] {
-            for len in COLUMNS_MIN..1500 {
-                let mut next = 0;
-                for part in parts(len, most, unit) {
-                    assert_eq!((part.start, part.start % unit), (next, 0), "{len} in parts of {most}");
-                    assert!((most / 3..=most).contains(&part.len()) || part.len() == len, "{len} has a part {part:?}");
-                    assert!(unit == 1 || PICKED_COLUMNS.contains(&part.len()), "{len} has a part {part:?}");
-                    next = part.end;
-                }
-                assert_eq!(next, len);
+    fn stripes_have_similar_widths_and_leave_nothing_out() {
+        let most = *PICKED_COLUMNS.end();
+        for n in COLUMNS_MIN..1500 {
+            let mut next = 0;
+            for stripe in stripes(n) {
+                assert_eq!((stripe.start, stripe.start % 8), (next, 0), "{n} columns");
+                assert!((most / 3..=most).contains(&stripe.len()) || stripe.len() == n, "{n} has a stripe {stripe:?}");
+                assert!(PICKED_COLUMNS.contains(&stripe.len()), "{n} has a stripe {stripe:?}");
+                next = stripe.end;
             }
+            assert_eq!(next, n);
         }
     }
 }

@@ -327,7 +327,7 @@ mod avx2 {
     /// The last of `N` vectors ends with the last column, and may share some with the one before.
     ///
     /// # Safety
-    /// As `super::by_picks`, on a machine with AVX2 and FMA; `columns` take `N` vectors.
+    /// As `super::by_picks`, on a machine with AVX2 and FMA (all of which have BMI1); `columns` take `N` vectors.
     #[target_feature(enable = "avx2,fma,bmi1")]
     pub(super) unsafe fn by_picks<const N: usize>(mut picks: Picks, columns: usize, target: *mut f32, add: bool) {
         let at = |i: usize| if i + 1 == N { columns - 8 } else { 8 * i };
