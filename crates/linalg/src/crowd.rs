@@ -29,11 +29,33 @@ pub(crate) struct Crowd {
     last: Mutex<Option<Spent>>,
 }
 
-/// What the threads of this process have spent so far.
+/// What threads have spent so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Spent {
-    running: Duration,
-    waiting: Duration,
+pub struct Spent {
+    /// On a core.
+    pub running: Duration,
+    /// Ready to run, while others had the cores.
+    pub waiting: Duration,
+}
+
+impl Spent {
+    /// By the calling thread, if the kernel tells.
+    pub fn by_this_thread() -> Option<Spent> {
+        parse(&fs::read_to_string("/proc/thread-self/schedstat").ok()?)
+    }
+
+    /// What has been spent since; nothing by threads that have ended, which take their times with them.
+    pub fn since(self, earlier: Spent) -> Spent {
+        Spent {
+            running: self.running.saturating_sub(earlier.running),
+            waiting: self.waiting.saturating_sub(earlier.waiting),
+        }
+    }
+
+    /// How long threads waited for each moment on a core.
+    pub fn waiting_share(self) -> f64 {
+        self.waiting.as_secs_f64() / self.running.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
 }
 
 impl Crowd {
@@ -65,18 +87,12 @@ impl Crowd {
         let last = std::mem::replace(&mut *self.last.lock(), spent);
         let (Some(last), Some(spent)) = (last, spent) else { return };
         let was_crowded = self.is_crowded.load(Ordering::Relaxed);
-        self.is_crowded.store(judge(was_crowded, last, spent), Ordering::Relaxed);
+        self.is_crowded.store(judge(was_crowded, spent.since(last)), Ordering::Relaxed);
     }
 }
 
-fn judge(was_crowded: bool, last: Spent, now: Spent) -> bool {
-    // Threads that ended meanwhile take their times with them.
-    let running = now.running.saturating_sub(last.running).as_secs_f64();
-    let waiting = now.waiting.saturating_sub(last.waiting).as_secs_f64();
-    if running < BUSY * PERIOD.as_secs_f64() {
-        return false;
-    }
-    waiting > running * if was_crowded { FEW } else { MANY }
+fn judge(was_crowded: bool, spent: Spent) -> bool {
+    spent.running >= PERIOD.mul_f64(BUSY) && spent.waiting_share() > if was_crowded { FEW } else { MANY }
 }
 
 /// The times of all threads together, or of the first ones.
@@ -121,9 +137,9 @@ mod tests {
         let before = spent(1000, 1000);
         for (was_crowded, running, waiting, expected) in cases {
             let now = spent(1000 + running, 1000 + waiting);
-            assert_eq!(judge(was_crowded, before, now), expected, "{was_crowded} {running} {waiting}");
+            assert_eq!(judge(was_crowded, now.since(before)), expected, "{was_crowded} {running} {waiting}");
         }
-        assert!(!judge(true, before, spent(900, 1100)), "a thread that ended says nothing");
+        assert!(!judge(true, spent(900, 1100).since(before)), "a thread that ended says nothing");
     }
 
     #[test]
@@ -134,6 +150,16 @@ mod tests {
         );
         for wrong in ["", "12", "a b c", "-1 2 3"] {
             assert_eq!(parse(wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_thread_that_works_has_spent_time() {
+        let Some(before) = Spent::by_this_thread() else { return }; // not every kernel counts
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while Spent::by_this_thread().unwrap().since(before).running < Duration::from_millis(5) {
+            assert!(Instant::now() < deadline, "it did nothing but work");
         }
     }
 

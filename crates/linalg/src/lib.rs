@@ -19,7 +19,7 @@
 
 pub mod broadcast;
 pub mod conv;
-mod crowd;
+pub mod crowd;
 pub mod elementwise;
 pub mod fused;
 pub mod gather;

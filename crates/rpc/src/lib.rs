@@ -29,6 +29,8 @@ pub mod master_service;
 mod near;
 pub mod network;
 mod packed;
+#[cfg(target_os = "linux")]
+mod patience;
 pub mod pieces;
 pub mod remote_master;
 pub mod remote_worker;

@@ -40,8 +40,10 @@ pub(crate) fn cores() -> usize {
 
 fn start(name: &str, threads: usize) -> Runtime {
     let mut builder = Builder::new_multi_thread();
-    let runtime = builder.worker_threads(threads).thread_name(name).enable_io().enable_time().build();
-    runtime.expect("the system has threads and an event queue for the network")
+    builder.worker_threads(threads).thread_name(name).enable_io().enable_time();
+    #[cfg(target_os = "linux")]
+    builder.on_thread_park(crate::patience::consider);
+    builder.build().expect("the system has threads and an event queue for the network")
 }
 
 /// Lets the allocator keep what frames of a megabyte leave: otherwise every one of them is made of fresh pages.
