@@ -16,18 +16,18 @@ use std::io;
 use std::time::{Duration, Instant};
 
 /// How often a thread looks at what it has spent.
-const PERIOD: Duration = Duration::from_millis(100);
+const PERIOD: Duration = Duration::from_millis(250);
 /// With less work than this part of the time, there is nothing to judge by.
 const BUSY: f64 = 0.1;
 /// It becomes patient when it waits for a core for more than this part of the time it runs (two tasks that take turns: 0.1;
-/// three that meet: 0.4 to 0.7; five: 1.0),
+/// three that meet: 0.4 to 0.7; five: 1.0 to 1.2),
 const MANY: f64 = 0.3;
 /// and stays so until it hardly waits.
 const FEW: f64 = 0.04;
-/// With more than this, others compute on all cores (1.5 and more, and twice that for the patient).
-const STRANGERS: f64 = 1.3;
+/// With more than this, others compute on all cores (1.5 to 2.0, and up to twice that for the patient).
+const STRANGERS: f64 = 1.5;
 /// How long patience that was of no use is not tried again, at first and at most.
-const DISTRUST: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(600));
+const DISTRUST: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(512));
 
 thread_local! {
     static TURNS: RefCell<Turns> = RefCell::new(Turns::new(Instant::now()));
@@ -84,21 +84,29 @@ impl Turns {
 
     /// Whether to be patient from now on.
     fn decide(&mut self, finding: Finding, now: Instant) -> bool {
-        if self.is_patient && finding == Finding::Strangers {
-            self.trust_at = now + self.distrust;
-            self.distrust = (self.distrust * 2).min(DISTRUST.1);
+        match finding {
+            _ if !self.is_patient => {}
+            Finding::Strangers => {
+                self.trust_at = now + self.distrust;
+                self.distrust = (self.distrust * 2).min(DISTRUST.1);
+            }
+            // Some of it comes back with every look that finds patience in its place.
+            Finding::Calm | Finding::Crowded => self.distrust = (self.distrust / 2).max(DISTRUST.0),
         }
         finding == Finding::Crowded && now >= self.trust_at
     }
 }
 
 fn find(is_patient: bool, spent: Spent, time: Duration) -> Finding {
-    let share = spent.waiting_share();
-    match () {
-        () if spent.running < time.mul_f64(BUSY) => Finding::Calm,
-        () if share > STRANGERS => Finding::Strangers,
-        () if share > if is_patient { FEW } else { MANY } => Finding::Crowded,
-        () => Finding::Calm,
+    let (share, busy) = (spent.waiting_share(), time.mul_f64(BUSY));
+    if spent.running + spent.waiting < busy {
+        Finding::Calm
+    } else if share > STRANGERS {
+        Finding::Strangers
+    } else if spent.running >= busy && share > if is_patient { FEW } else { MANY } {
+        Finding::Crowded
+    } else {
+        Finding::Calm
     }
 }
 
@@ -137,13 +145,17 @@ mod tests {
             (false, 50, 5, Calm),
             (false, 50, 25, Crowded),
             (false, 50, 50, Crowded),
+            (false, 50, 70, Crowded),
             (false, 30, 60, Strangers),
-            (false, 5, 5, Calm), // hardly any work
+            (false, 5, 4, Calm), // hardly any work
+            (false, 8, 8, Calm),
             (false, 0, 0, Calm),
             (true, 50, 5, Crowded),
             (true, 50, 1, Calm),
             (true, 20, 80, Strangers),
-            (true, 5, 80, Calm),
+            (true, 5, 80, Strangers),
+            (true, 0, 80, Strangers),
+            (true, 1, 8, Calm),
         ];
         for (is_patient, running, waiting, expected) in cases {
             let found = find(is_patient, spent(running, waiting), Duration::from_millis(100));
@@ -158,7 +170,7 @@ mod tests {
         assert!(!turns.decide(Finding::Strangers, start), "nobody is patient among strangers");
         assert!(turns.decide(Finding::Crowded, start), "who was not patient has nothing to distrust");
         let mut now = start;
-        for wait in [10, 20, 40, 80, 160, 320, 600, 600] {
+        for wait in [4, 8, 16, 32, 64, 128, 256, 512, 512] {
             turns.is_patient = true;
             assert!(!turns.decide(Finding::Strangers, now));
             turns.is_patient = false;
@@ -166,6 +178,11 @@ mod tests {
             assert!(!turns.decide(Finding::Crowded, again - Duration::from_millis(1)), "{wait} s are not over");
             assert!(turns.decide(Finding::Crowded, again), "{wait} s are over");
             now = again;
+        }
+        turns.is_patient = true;
+        for distrust in [256, 128, 64, 32, 16, 8, 4, 4] {
+            assert!(turns.decide(Finding::Crowded, now));
+            assert_eq!(turns.distrust, Duration::from_secs(distrust), "where it is of use, trust comes back");
         }
     }
 
