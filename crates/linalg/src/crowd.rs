@@ -52,9 +52,9 @@ impl Spent {
         }
     }
 
-    /// How long threads waited for each moment on a core.
+    /// How long threads waited for each moment on a core; infinitely if they had none.
     pub fn waiting_share(self) -> f64 {
-        self.waiting.as_secs_f64() / self.running.as_secs_f64().max(f64::MIN_POSITIVE)
+        self.waiting.div_duration_f64(self.running)
     }
 }
 

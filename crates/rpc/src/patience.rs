@@ -6,8 +6,8 @@
 //! waits with it. A thread that is patient lets the other one come to an end, which takes well below a millisecond among our
 //! own kind: two workers and a parameter server on two cores make a tenth more steps.
 //!
-//! Behind somebody who computes for long it would wait much longer than the threads it wants to spare. So a thread is patient
-//! only while it waits in the measure that a crowd of our kind makes, and loses trust when patience makes it wait for more.
+//! Behind somebody who computes for long it would wait much longer than the threads it wants to spare. So a thread becomes
+//! patient where it waits much anyway, and loses trust if that makes it wait for more.
 
 use linalg::crowd::Spent;
 use std::cell::RefCell;
@@ -20,12 +20,12 @@ const PERIOD: Duration = Duration::from_millis(250);
 /// With less work than this part of the time, there is nothing to judge by.
 const BUSY: f64 = 0.1;
 /// It becomes patient when it waits for a core for more than this part of the time it runs (two tasks that take turns: 0.1;
-/// three that meet: 0.4 to 0.7; five: 1.0 to 1.2),
+/// three that meet: 0.4 to 0.7; five: 1.0),
 const MANY: f64 = 0.3;
-/// and stays so until it hardly waits.
+/// and stays so until it hardly waits,
 const FEW: f64 = 0.04;
-/// With more than this, others compute on all cores (1.5 to 2.0, and up to twice that for the patient).
-const STRANGERS: f64 = 1.5;
+/// or waits for so much more than before (in a crowd it is 0.3 to 1.1 times as much; behind threads that compute, 1.5 to 3).
+const MORE: f64 = 1.4;
 /// How long patience that was of no use is not tried again, at first and at most.
 const DISTRUST: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(512));
 
@@ -45,7 +45,8 @@ pub(crate) fn consider() {
 
 /// How a thread takes its turns, and by what it judges.
 struct Turns {
-    is_patient: bool,
+    /// How much it waited when it became patient, if it is.
+    patient_since: Option<f64>,
     looked_at: Instant,
     look_at: Instant,
     last: Option<Spent>,
@@ -57,13 +58,15 @@ struct Turns {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Finding {
     Calm,
-    Crowded,
-    Strangers,
+    /// It waits for this part of the time it runs.
+    Crowded(f64),
+    /// It waits for more than before it was patient.
+    InVain,
 }
 
 impl Turns {
     fn new(now: Instant) -> Turns {
-        Turns { is_patient: false, looked_at: now, look_at: now, last: None, trust_at: now, distrust: DISTRUST.0 }
+        Turns { patient_since: None, looked_at: now, look_at: now, last: None, trust_at: now, distrust: DISTRUST.0 }
     }
 
     #[cold]
@@ -72,39 +75,41 @@ impl Turns {
         let time = now - std::mem::replace(&mut self.looked_at, now);
         self.look_at = now + PERIOD;
         if let (Some(last), Some(spent)) = (std::mem::replace(&mut self.last, spent), spent) {
-            let is_patient = self.decide(find(self.is_patient, spent.since(last), time), now);
-            // A system that does not want it is not asked a second time.
-            if is_patient != self.is_patient && set_patient(is_patient).is_err() {
-                self.trust_at = now + Duration::from_secs(1 << 30);
-            } else {
-                self.is_patient = is_patient;
+            let was_patient = self.patient_since.is_some();
+            self.decide(find(self.patient_since, spent.since(last), time), now);
+            let is_patient = self.patient_since.is_some();
+            if is_patient != was_patient && set_patient(is_patient).is_err() {
+                // A system that does not want it is not asked a second time.
+                (self.patient_since, self.trust_at) = (None, now + Duration::from_secs(1 << 30));
             }
         }
     }
 
-    /// Whether to be patient from now on.
-    fn decide(&mut self, finding: Finding, now: Instant) -> bool {
-        match finding {
-            _ if !self.is_patient => {}
-            Finding::Strangers => {
+    /// Becomes patient or impatient, or stays what it is.
+    fn decide(&mut self, finding: Finding, now: Instant) {
+        match (finding, self.patient_since) {
+            (Finding::InVain, _) => {
                 self.trust_at = now + self.distrust;
                 self.distrust = (self.distrust * 2).min(DISTRUST.1);
+                self.patient_since = None;
             }
-            // Some of it comes back with every look that finds patience in its place.
-            Finding::Calm | Finding::Crowded => self.distrust = (self.distrust / 2).max(DISTRUST.0),
+            (Finding::Calm, _) => self.patient_since = None,
+            (Finding::Crowded(share), None) => self.patient_since = (now >= self.trust_at).then_some(share),
+            // Some trust comes back with every look that finds patience in its place.
+            (Finding::Crowded(_), Some(_)) => self.distrust = (self.distrust / 2).max(DISTRUST.0),
         }
-        finding == Finding::Crowded && now >= self.trust_at
     }
 }
 
-fn find(is_patient: bool, spent: Spent, time: Duration) -> Finding {
+fn find(patient_since: Option<f64>, spent: Spent, time: Duration) -> Finding {
     let (share, busy) = (spent.waiting_share(), time.mul_f64(BUSY));
+    let limit = if patient_since.is_some() { FEW } else { MANY };
     if spent.running + spent.waiting < busy {
         Finding::Calm
-    } else if share > STRANGERS {
-        Finding::Strangers
-    } else if spent.running >= busy && share > if is_patient { FEW } else { MANY } {
-        Finding::Crowded
+    } else if patient_since.is_some_and(|before| share > MORE * before) {
+        Finding::InVain
+    } else if spent.running >= busy && share > limit {
+        Finding::Crowded(share)
     } else {
         Finding::Calm
     }
@@ -138,52 +143,53 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_is_told_from_calm_and_from_strangers() {
+    fn a_crowd_is_told_from_calm_and_from_waiting_in_vain() {
         use Finding::*;
-        // Whether it is patient, the milliseconds of a hundred run and waited, and what that tells.
+        // How much it waited before it was patient, the milliseconds of a hundred run and waited, and what that tells.
         let cases = [
-            (false, 50, 5, Calm),
-            (false, 50, 25, Crowded),
-            (false, 50, 50, Crowded),
-            (false, 50, 70, Crowded),
-            (false, 30, 60, Strangers),
-            (false, 5, 4, Calm), // hardly any work
-            (false, 8, 8, Calm),
-            (false, 0, 0, Calm),
-            (true, 50, 5, Crowded),
-            (true, 50, 1, Calm),
-            (true, 20, 80, Strangers),
-            (true, 5, 80, Strangers),
-            (true, 0, 80, Strangers),
-            (true, 1, 8, Calm),
+            (None, 50, 5, Calm),
+            (None, 50, 25, Crowded(0.5)),
+            (None, 20, 60, Crowded(3.0)),
+            (None, 5, 4, Calm), // hardly any work
+            (None, 8, 8, Calm),
+            (None, 0, 0, Calm),
+            (Some(0.5), 50, 10, Crowded(0.2)),
+            (Some(0.5), 80, 50, Crowded(0.625)),
+            (Some(0.5), 50, 1, Calm),
+            (Some(0.5), 40, 60, InVain),
+            (Some(1.5), 40, 60, Crowded(1.5)),
+            (Some(1.5), 5, 80, InVain),
+            (Some(1.5), 0, 80, InVain),
+            (Some(1.5), 1, 8, Calm),
         ];
-        for (is_patient, running, waiting, expected) in cases {
-            let found = find(is_patient, spent(running, waiting), Duration::from_millis(100));
-            assert_eq!(found, expected, "{is_patient} {running} {waiting}");
+        for (patient_since, running, waiting, expected) in cases {
+            let found = find(patient_since, spent(running, waiting), Duration::from_millis(100));
+            assert_eq!(found, expected, "{patient_since:?} {running} {waiting}");
         }
     }
 
     #[test]
-    fn patience_that_was_of_no_use_is_tried_again_later_and_later() {
-        let start = Instant::now();
-        let mut turns = Turns::new(start);
-        assert!(!turns.decide(Finding::Strangers, start), "nobody is patient among strangers");
-        assert!(turns.decide(Finding::Crowded, start), "who was not patient has nothing to distrust");
-        let mut now = start;
+    fn patience_that_was_in_vain_is_tried_again_later_and_later() {
+        let mut now = Instant::now();
+        let mut turns = Turns::new(now);
+        let mut decide = |finding, now| {
+            turns.decide(finding, now);
+            turns.patient_since
+        };
         for wait in [4, 8, 16, 32, 64, 128, 256, 512, 512] {
-            turns.is_patient = true;
-            assert!(!turns.decide(Finding::Strangers, now));
-            turns.is_patient = false;
+            assert_eq!(decide(Finding::Crowded(0.7), now), Some(0.7));
+            assert_eq!(decide(Finding::InVain, now), None);
             let again = now + Duration::from_secs(wait);
-            assert!(!turns.decide(Finding::Crowded, again - Duration::from_millis(1)), "{wait} s are not over");
-            assert!(turns.decide(Finding::Crowded, again), "{wait} s are over");
+            assert_eq!(decide(Finding::Crowded(0.6), again - Duration::from_millis(1)), None, "{wait} s are not over");
             now = again;
         }
-        turns.is_patient = true;
-        for distrust in [256, 128, 64, 32, 16, 8, 4, 4] {
-            assert!(turns.decide(Finding::Crowded, now));
-            assert_eq!(turns.distrust, Duration::from_secs(distrust), "where it is of use, trust comes back");
-        }
+        assert_eq!(decide(Finding::Crowded(0.7), now), Some(0.7));
+        // Where it is of use, trust comes back, and what it is measured by stays.
+        (0..3).for_each(|_| assert_eq!(decide(Finding::Crowded(0.2), now), Some(0.7)));
+        assert_eq!(decide(Finding::InVain, now), None);
+        assert_eq!(decide(Finding::Crowded(0.7), now + Duration::from_secs(63)), None);
+        assert_eq!(decide(Finding::Crowded(0.7), now + Duration::from_secs(64)), Some(0.7));
+        assert_eq!(decide(Finding::Calm, now), None);
     }
 
     #[test]
