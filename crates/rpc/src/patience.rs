@@ -13,6 +13,7 @@ use linalg::crowd::Spent;
 use std::cell::RefCell;
 use std::ffi::c_int;
 use std::io;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// How often a thread looks at what it has spent.
@@ -29,15 +30,18 @@ const MORE: f64 = 1.4;
 /// How long patience that was of no use is not tried again, at first and at most.
 const DISTRUST: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(512));
 
+/// Never, for all that a process lives.
+const AGES: Duration = Duration::from_secs(1 << 30);
+
 thread_local! {
-    static TURNS: RefCell<Turns> = RefCell::new(Turns::new(Instant::now()));
+    static TURNS: RefCell<Turns> = RefCell::new(Turns::begin(Instant::now()));
 }
 
 /// Has the calling thread look from time to time how it should take its turns. To be called when it has nothing to do.
 pub(crate) fn consider() {
     TURNS.with_borrow_mut(|turns| {
         let now = Instant::now();
-        if now >= turns.look_at {
+        if now >= turns.looked_at + PERIOD {
             turns.look(now);
         }
     });
@@ -48,7 +52,6 @@ struct Turns {
     /// How much it waited when it became patient, if it is.
     patient_since: Option<f64>,
     looked_at: Instant,
-    look_at: Instant,
     last: Option<Spent>,
     trust_at: Instant,
     distrust: Duration,
@@ -66,21 +69,31 @@ enum Finding {
 
 impl Turns {
     fn new(now: Instant) -> Turns {
-        Turns { patient_since: None, looked_at: now, look_at: now, last: None, trust_at: now, distrust: DISTRUST.0 }
+        Turns { patient_since: None, looked_at: now, last: None, trust_at: now, distrust: DISTRUST.0 }
+    }
+
+    /// Of the calling thread. A thread is born as patient as the one that made it, and begins without. Where whoever started
+    /// the process has chosen how it is scheduled, that stays.
+    fn begin(now: Instant) -> Turns {
+        static AT_FIRST: OnceLock<c_int> = OnceLock::new();
+        let mut turns = Turns::new(now);
+        if *AT_FIRST.get_or_init(policy) != NORMAL || set_patient(false).is_err() {
+            turns.trust_at = now + AGES;
+        }
+        turns
     }
 
     #[cold]
     fn look(&mut self, now: Instant) {
         let spent = Spent::by_this_thread();
         let time = now - std::mem::replace(&mut self.looked_at, now);
-        self.look_at = now + PERIOD;
         if let (Some(last), Some(spent)) = (std::mem::replace(&mut self.last, spent), spent) {
             let was_patient = self.patient_since.is_some();
             self.decide(find(self.patient_since, spent.since(last), time), now);
             let is_patient = self.patient_since.is_some();
             if is_patient != was_patient && set_patient(is_patient).is_err() {
                 // A system that does not want it is not asked a second time.
-                (self.patient_since, self.trust_at) = (None, now + Duration::from_secs(1 << 30));
+                (self.patient_since, self.trust_at) = (None, now + AGES);
             }
         }
     }
@@ -115,6 +128,18 @@ fn find(patient_since: Option<f64>, spent: Spent, time: Duration) -> Finding {
     }
 }
 
+const NORMAL: c_int = 0;
+const BATCH: c_int = 3;
+
+/// How the kernel schedules the calling thread.
+fn policy() -> c_int {
+    unsafe extern "C" {
+        fn sched_getscheduler(thread: c_int) -> c_int;
+    }
+    // SAFETY: it only tells the calling thread's policy.
+    unsafe { sched_getscheduler(0) }
+}
+
 /// Threads that the kernel schedules as a batch take no core from others when they are woken.
 fn set_patient(is_patient: bool) -> io::Result<()> {
     #[repr(C)]
@@ -124,8 +149,6 @@ fn set_patient(is_patient: bool) -> io::Result<()> {
     unsafe extern "C" {
         fn sched_setscheduler(thread: c_int, policy: c_int, parameters: *const Parameters) -> c_int;
     }
-    const NORMAL: c_int = 0;
-    const BATCH: c_int = 3;
     let policy = if is_patient { BATCH } else { NORMAL };
     // SAFETY: the calling thread (0) is given a policy that needs no right and has no parameters but a priority of 0.
     match unsafe { sched_setscheduler(0, policy, &Parameters { priority: 0 }) } {
@@ -194,14 +217,22 @@ mod tests {
 
     #[test]
     fn a_thread_becomes_patient_and_is_no_longer() {
-        unsafe extern "C" {
-            fn sched_getscheduler(thread: c_int) -> c_int;
-        }
-        // SAFETY: it only tells the calling thread's policy.
-        let policy = || unsafe { sched_getscheduler(0) };
         for (is_patient, expected) in [(true, 3), (false, 0)] {
             set_patient(is_patient).unwrap();
             assert_eq!(policy(), expected);
         }
+    }
+
+    #[test]
+    fn a_thread_made_by_a_patient_one_begins_without_patience() {
+        consider(); // what the process began with is known
+        set_patient(true).unwrap();
+        let born = || {
+            let before = policy();
+            consider();
+            (before, policy())
+        };
+        assert_eq!(std::thread::spawn(born).join().unwrap(), (BATCH, NORMAL));
+        set_patient(false).unwrap();
     }
 }
