@@ -7,7 +7,7 @@
 use crate::matmul::GemmShape;
 use crate::parallel::{Pool, SharedMut};
 use crate::simd::vectorized;
-use crate::tile::{PICKED_COLUMNS, Picks, by_picks, nonzero};
+use crate::tile::{PICKED_COLUMNS, Picks, Target, by_picks, nonzero};
 use std::ops::Range;
 
 /// As many rows, and steps of the sums, as a mask has bits.
@@ -38,7 +38,7 @@ fn has_many_zeros(a: &[f32]) -> bool {
         // Multiples of the golden ratio: no width of a matrix keeps step with them.
         let part = stretch.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let at = ((part as u128 * places as u128) >> 32) as usize;
-        full += nonzero(&a[at..at + STRETCH]).count_ones() as usize;
+        full += a[at..at + STRETCH].iter().filter(|x| **x != 0.0).count();
         full <= FULL_MAX
     })
 }
@@ -52,7 +52,7 @@ pub(crate) fn gemm(pool: &Pool, shape: &GemmShape, a: &[f32], b: &[f32], c: &mut
     let mut bits = vec![0; a.len() / width * words];
     pool.for_each_row(&mut bits, words, (1 << 15) / width, &|first, rows| {
         for (bits, numbers) in rows.chunks_exact_mut(words).zip(a[first * width..].chunks_exact(width)) {
-            bits.iter_mut().zip(numbers.chunks(SIDE)).for_each(|(bits, numbers)| *bits = nonzero(numbers));
+            nonzero(numbers, bits);
         }
     });
     let product = Product { shape, a, b, bits: &bits, words, c: SharedMut::new(c) };
@@ -87,25 +87,25 @@ impl Product<'_> {
             } else {
                 masks.iter_mut().zip(rows.clone()).for_each(|(mask, row)| *mask = bits(row, start));
             }
-            self.square(rows.clone(), steps, &masks);
+            self.square(rows.clone(), steps, &masks[..rows.len()]);
         }
     }
 
     /// Some steps of the sums of some rows, which each have a mask of the steps that are not zero.
-    fn square(&self, rows: Range<usize>, steps: Range<usize>, masks: &[u64; SIDE]) {
+    fn square(&self, rows: Range<usize>, steps: Range<usize>, masks: &[u64]) {
         let GemmShape { n, accumulate, .. } = *self.shape;
         let (row_stride, step_stride) = self.shape.strides_a();
+        let at = |row: usize, step: usize| row * row_stride + step * step_stride;
+        let left = self.a[at(rows.start, steps.start)..=at(rows.end - 1, steps.end - 1)].as_ptr();
         let add = steps.start > 0 || accumulate;
         for columns in stripes(n) {
-            let right = &self.b[steps.start * n + columns.start..(steps.end - 1) * n + columns.end];
-            for (&mask, row) in masks.iter().zip(rows.clone()).filter(|(mask, _)| **mask != 0 || !add) {
-                let left = self.a[row * row_stride + steps.start * step_stride..].as_ptr();
-                let picks = Picks { mask, left, left_stride: step_stride, right: right.as_ptr(), right_stride: n };
-                let target = self.c.pointer(row * n + columns.start..row * n + columns.end);
-                // SAFETY: a mask has bits for these steps alone, whose numbers lie in `a` and whose columns in `b`; this
-                // row of the result is written by this call alone.
-                unsafe { by_picks(picks, columns.len(), target, add) };
-            }
+            let right = self.b[steps.start * n + columns.start..(steps.end - 1) * n + columns.end].as_ptr();
+            let start = self.c.pointer(rows.start * n + columns.start..(rows.end - 1) * n + columns.end);
+            let picks = Picks { masks, left, row_stride, step_stride, right, right_stride: n };
+            let target = Target { start, stride: n, columns: columns.len(), add };
+            // SAFETY: each row has a mask, with bits for these steps alone, whose numbers lie in `a` and whose columns in `b`;
+            // these rows of the result are written by this call alone.
+            unsafe { by_picks(picks, target) };
         }
     }
 }
@@ -118,17 +118,32 @@ fn stripes(n: usize) -> impl Iterator<Item = Range<usize>> {
     (0..count).map(move |stripe| start(stripe)..start(stripe + 1))
 }
 
-/// Makes rows of bits columns: by halves, quarters and so on, whose corners change places.
-fn turn(bits: &mut [u64; 64]) {
-    let (mut half, mut mask) = (32, u64::MAX >> 32);
-    while half > 0 {
-        for low in (0..64).filter(|low| low & half == 0) {
-            let swap = (bits[low] >> half ^ bits[low | half]) & mask;
-            bits[low] ^= swap << half;
-            bits[low | half] ^= swap;
+vectorized! {
+    /// Makes rows of bits columns: by halves, quarters and so on, whose corners change places.
+    fn turn[][](bits: &mut [u64; SIDE]) = turn_body;
+}
+
+#[inline(always)]
+fn turn_body<const FMA: bool>(bits: &mut [u64; SIDE]) {
+    swap_corners::<32>(bits);
+    swap_corners::<16>(bits);
+    swap_corners::<8>(bits);
+    swap_corners::<4>(bits);
+    swap_corners::<2>(bits);
+    swap_corners::<1>(bits);
+}
+
+#[inline(always)]
+fn swap_corners<const HALF: usize>(bits: &mut [u64; SIDE]) {
+    // As many ones as zeros in turn: all of 64 divided by 2^HALF + 1.
+    let mask = u64::MAX / ((1 << HALF) + 1);
+    for pair in bits.chunks_exact_mut(2 * HALF) {
+        let (low, high) = pair.split_at_mut(HALF);
+        for (low, high) in low.iter_mut().zip(high) {
+            let swap = (*low >> HALF ^ *high) & mask;
+            *low ^= swap << HALF;
+            *high ^= swap;
         }
-        half /= 2;
-        mask ^= mask << half;
     }
 }
 

@@ -44,60 +44,62 @@ pub(crate) struct Walk {
     pub(crate) outer_stride: usize,
 }
 
-/// One row of the left side, of which only some steps count.
+/// Rows of the left side, of which only some steps count.
 #[derive(Clone, Copy)]
-pub(crate) struct Picks {
-    /// The steps that count, a bit for each.
-    pub(crate) mask: u64,
-    /// The first step's number, and the distance between steps.
+pub(crate) struct Picks<'a> {
+    /// The steps that count in each row, a bit for each.
+    pub(crate) masks: &'a [u64],
+    /// The first row's number for the first step, and the distances between rows and between steps.
     pub(crate) left: *const f32,
-    pub(crate) left_stride: usize,
+    pub(crate) row_stride: usize,
+    pub(crate) step_stride: usize,
     /// The first step's row of the right side, and the distance between rows.
     pub(crate) right: *const f32,
     pub(crate) right_stride: usize,
 }
 
-/// How many columns a row of picked steps may have.
+/// How many columns rows of picked steps may have.
 pub(crate) const PICKED_COLUMNS: RangeInclusive<usize> = 3 * 8 + 1..=13 * 8;
 
-/// Computes one row of `columns` columns from picked steps, which is stored or added.
+/// Computes rows from picked steps.
 ///
 /// # Safety
-/// The picked numbers on the left, `columns` numbers of the picked rows on the right, and the target can be accessed.
+/// The picked numbers on the left, the target's columns of the picked rows on the right, and the target can be accessed.
 #[inline]
-pub(crate) unsafe fn by_picks(picks: Picks, columns: usize, target: *mut f32, add: bool) {
+pub(crate) unsafe fn by_picks(picks: Picks<'_>, target: Target) {
+    let columns = target.columns;
     assert!(PICKED_COLUMNS.contains(&columns), "a row of picked steps cannot have {columns} columns");
     // SAFETY: passed on; AVX2 is checked.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         if crate::simd::has_avx2() {
             return match columns.div_ceil(8) {
-                13 => avx2::by_picks::<13>(picks, columns, target, add),
-                12 => avx2::by_picks::<12>(picks, columns, target, add),
-                11 => avx2::by_picks::<11>(picks, columns, target, add),
-                10 => avx2::by_picks::<10>(picks, columns, target, add),
-                9 => avx2::by_picks::<9>(picks, columns, target, add),
-                8 => avx2::by_picks::<8>(picks, columns, target, add),
-                7 => avx2::by_picks::<7>(picks, columns, target, add),
-                6 => avx2::by_picks::<6>(picks, columns, target, add),
-                5 => avx2::by_picks::<5>(picks, columns, target, add),
-                _ => avx2::by_picks::<4>(picks, columns, target, add),
+                13 => avx2::by_picks::<13>(picks, target),
+                12 => avx2::by_picks::<12>(picks, target),
+                11 => avx2::by_picks::<11>(picks, target),
+                10 => avx2::by_picks::<10>(picks, target),
+                9 => avx2::by_picks::<9>(picks, target),
+                8 => avx2::by_picks::<8>(picks, target),
+                7 => avx2::by_picks::<7>(picks, target),
+                6 => avx2::by_picks::<6>(picks, target),
+                5 => avx2::by_picks::<5>(picks, target),
+                _ => avx2::by_picks::<4>(picks, target),
             };
         }
-        portable::by_picks(picks, columns, target, add);
+        portable::by_picks(picks, target);
     }
 }
 
-/// Which of up to 64 numbers are not zero, a bit for each.
+/// Notes which numbers are not zero, a bit for each.
 #[inline]
-pub(crate) fn nonzero(numbers: &[f32]) -> u64 {
-    assert!(numbers.len() <= 64, "{} numbers have no place in a mask", numbers.len());
+pub(crate) fn nonzero(numbers: &[f32], bits: &mut [u64]) {
+    assert_eq!(numbers.len().div_ceil(64), bits.len(), "there must be a bit for each number");
     #[cfg(target_arch = "x86_64")]
     if crate::simd::has_avx2() {
         // SAFETY: the machine has AVX2.
-        return unsafe { avx2::nonzero(numbers) };
+        return unsafe { avx2::nonzero(numbers, bits) };
     }
-    portable::nonzero(numbers)
+    portable::nonzero(numbers, bits);
 }
 
 /// Computes a tile whose left rows follow the pointers; `right` is packed, `COLUMNS` numbers for every step.
@@ -327,75 +329,105 @@ mod avx2 {
     /// The last of `N` vectors ends with the last column, and may share some with the one before.
     ///
     /// # Safety
-    /// As `super::by_picks`, on a machine with AVX2 and FMA (all of which have BMI1); `columns` take `N` vectors.
+    /// As `super::by_picks`, on a machine with AVX2 and FMA (all of which have BMI1); the columns take `N` vectors.
     #[target_feature(enable = "avx2,fma,bmi1")]
-    pub(super) unsafe fn by_picks<const N: usize>(mut picks: Picks, columns: usize, target: *mut f32, add: bool) {
-        let at = |i: usize| if i + 1 == N { columns - 8 } else { 8 * i };
-        let mut sums = [_mm256_setzero_ps(); N];
-        if add {
-            for i in 0..N {
-                // SAFETY: within the target.
-                sums[i] = unsafe { _mm256_loadu_ps(target.add(at(i))) };
-            }
-        }
-        while picks.mask != 0 {
-            let step = picks.mask.trailing_zeros() as usize;
-            picks.mask &= picks.mask - 1;
-            // SAFETY: a picked number and its row.
-            unsafe {
-                let left = _mm256_broadcast_ss(&*picks.left.add(step * picks.left_stride));
-                let row = picks.right.add(step * picks.right_stride);
+    pub(super) unsafe fn by_picks<const N: usize>(picks: Picks<'_>, target: Target) {
+        let at = |i: usize| if i + 1 == N { target.columns - 8 } else { 8 * i };
+        let (mut left, mut to) = (picks.left, target.start);
+        for &mask in picks.masks {
+            if mask != 0 || !target.add {
+                let mut sums = [_mm256_setzero_ps(); N];
+                if target.add {
+                    for i in 0..N {
+                        // SAFETY: within the target.
+                        sums[i] = unsafe { _mm256_loadu_ps(to.add(at(i))) };
+                    }
+                }
+                let mut mask = mask;
+                while mask != 0 {
+                    let step = mask.trailing_zeros() as usize;
+                    mask &= mask - 1;
+                    // SAFETY: a picked number and its row.
+                    unsafe {
+                        let left = _mm256_broadcast_ss(&*left.add(step * picks.step_stride));
+                        let row = picks.right.add(step * picks.right_stride);
+                        for i in 0..N {
+                            sums[i] = _mm256_fmadd_ps(left, _mm256_loadu_ps(row.add(at(i))), sums[i]);
+                        }
+                    }
+                }
                 for i in 0..N {
-                    sums[i] = _mm256_fmadd_ps(left, _mm256_loadu_ps(row.add(at(i))), sums[i]);
+                    // SAFETY: within the target.
+                    unsafe { _mm256_storeu_ps(to.add(at(i)), sums[i]) };
                 }
             }
-        }
-        for i in 0..N {
-            // SAFETY: within the target.
-            unsafe { _mm256_storeu_ps(target.add(at(i)), sums[i]) };
+            (left, to) = (left.wrapping_add(picks.row_stride), to.wrapping_add(target.stride));
         }
     }
 
     #[target_feature(enable = "avx2")]
-    pub(super) fn nonzero(numbers: &[f32]) -> u64 {
-        let (eights, rest) = numbers.as_chunks::<8>();
-        let mut mask = 0;
-        for (i, eight) in eights.iter().enumerate() {
-            // SAFETY: eight numbers.
-            let eight = unsafe { _mm256_loadu_ps(eight.as_ptr()) };
-            let full = _mm256_cmp_ps::<_CMP_NEQ_UQ>(eight, _mm256_setzero_ps());
-            mask |= (_mm256_movemask_ps(full) as u64) << (8 * i);
+    pub(super) fn nonzero(numbers: &[f32], bits: &mut [u64]) {
+        /// # Safety
+        /// There are eight numbers. Each becomes all ones, or all zeros.
+        #[target_feature(enable = "avx2")]
+        unsafe fn full(numbers: *const f32) -> __m256i {
+            // SAFETY: the caller's promise.
+            let numbers = unsafe { _mm256_loadu_ps(numbers) };
+            _mm256_castps_si256(_mm256_cmp_ps::<_CMP_NEQ_UQ>(numbers, _mm256_setzero_ps()))
         }
-        match rest {
-            [] => mask,
-            _ => mask | super::portable::nonzero(rest) << (8 * eights.len()),
+
+        /// # Safety
+        /// There are 32 numbers.
+        #[target_feature(enable = "avx2")]
+        unsafe fn mask(numbers: *const f32) -> u64 {
+            // Vectors are packed by halves; the order is mended at the end.
+            let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+            // SAFETY: the caller's promise.
+            let packed = unsafe {
+                let low = _mm256_packs_epi32(full(numbers), full(numbers.add(8)));
+                let high = _mm256_packs_epi32(full(numbers.add(16)), full(numbers.add(24)));
+                _mm256_packs_epi16(low, high)
+            };
+            _mm256_movemask_epi8(_mm256_permutevar8x32_epi32(packed, order)) as u32 as u64
         }
+
+        let (whole, rest) = numbers.as_chunks::<64>();
+        for (bits, numbers) in bits.iter_mut().zip(whole) {
+            // SAFETY: twice 32 numbers.
+            *bits = unsafe { mask(numbers.as_ptr()) | mask(numbers[32..].as_ptr()) << 32 };
+        }
+        super::portable::nonzero(rest, &mut bits[whole.len()..]);
     }
 }
 
 mod portable {
     use super::{COLUMNS, Picks, ROWS, Runs, Target, Walk};
 
-    pub(super) fn nonzero(numbers: &[f32]) -> u64 {
-        numbers.iter().enumerate().fold(0, |mask, (i, &x)| mask | ((x != 0.0) as u64) << i)
+    pub(super) fn nonzero(numbers: &[f32], bits: &mut [u64]) {
+        for (bits, numbers) in bits.iter_mut().zip(numbers.chunks(64)) {
+            *bits = numbers.iter().enumerate().fold(0, |mask, (i, &x)| mask | ((x != 0.0) as u64) << i);
+        }
     }
 
     /// # Safety
     /// As `super::by_picks`.
-    pub(super) unsafe fn by_picks(mut picks: Picks, columns: usize, target: *mut f32, add: bool) {
-        // SAFETY: the target, the picked numbers and their rows can be accessed.
-        unsafe {
-            let target = std::slice::from_raw_parts_mut(target, columns);
-            if !add {
-                target.fill(0.0);
-            }
-            while picks.mask != 0 {
-                let step = picks.mask.trailing_zeros() as usize;
-                picks.mask &= picks.mask - 1;
-                let left = *picks.left.add(step * picks.left_stride);
-                let row = std::slice::from_raw_parts(picks.right.add(step * picks.right_stride), columns);
-                for (sum, x) in target.iter_mut().zip(row) {
-                    *sum += left * x;
+    pub(super) unsafe fn by_picks(picks: Picks<'_>, target: Target) {
+        for (row, &mask) in picks.masks.iter().enumerate() {
+            // SAFETY: the target, the picked numbers and their rows can be accessed.
+            unsafe {
+                let sums = std::slice::from_raw_parts_mut(target.start.add(row * target.stride), target.columns);
+                if !target.add {
+                    sums.fill(0.0);
+                }
+                let mut mask = mask;
+                while mask != 0 {
+                    let step = mask.trailing_zeros() as usize;
+                    mask &= mask - 1;
+                    let left = *picks.left.add(row * picks.row_stride + step * picks.step_stride);
+                    let right = std::slice::from_raw_parts(picks.right.add(step * picks.right_stride), sums.len());
+                    for (sum, x) in sums.iter_mut().zip(right) {
+                        *sum += left * x;
+                    }
                 }
             }
         }
@@ -514,33 +546,63 @@ mod tests {
         }
     }
 
-    /// Every width of a row of picked steps, by this machine's loops and by the portable ones.
+    /// Every width of rows of picked steps, by this machine's loops and by the portable ones.
     #[test]
     fn picked_rows_agree_with_the_plain_sum() {
         for (seed, columns) in seeds().zip(PICKED_COLUMNS) {
             let mut numbers = Numbers::new(seed);
-            let (left_stride, right_stride) = (1 + numbers.below(3), columns + numbers.below(5));
-            let mut left: Vec<f32> = numbers.vec(64 * left_stride);
+            let (rows, steps) = (1 + numbers.below(5), 1 + seed as usize % 64);
+            // As a matrix is stored, or its transpose.
+            let (row_stride, step_stride) = if numbers.below(2) == 0 { (70, 1) } else { (1, 9) };
+            let (right_stride, stride) = (columns + numbers.below(5), columns + numbers.below(9));
+            let mut left: Vec<f32> = numbers.vec(rows * row_stride + steps * step_stride);
             left.iter_mut().filter(|_| numbers.below(2) == 0).for_each(|x| *x = 0.0);
-            let (right, before): (Vec<f32>, Vec<f32>) = (numbers.vec(64 * right_stride), numbers.vec(columns));
-            let steps: Vec<f32> = left.iter().copied().step_by(left_stride).take(1 + seed as usize % 64).collect();
-            let mask = nonzero(&steps);
-            assert_eq!(mask, portable::nonzero(&steps), "seed {seed}");
-            assert_eq!(mask.count_ones() as usize, steps.iter().filter(|x| **x != 0.0).count(), "seed {seed}");
-            let picks = Picks { mask, left: left.as_ptr(), left_stride, right: right.as_ptr(), right_stride };
+            let (right, before): (Vec<f32>, Vec<f32>) = (numbers.vec(64 * right_stride), numbers.vec(rows * stride));
+            let at = |row: usize, step: usize| left[row * row_stride + step * step_stride];
+            let mut masks = vec![0; rows];
+            for (row, mask) in masks.iter_mut().enumerate().skip(1) {
+                // All steps of the first row are left out.
+                nonzero(&(0..steps).map(|step| at(row, step)).collect::<Vec<f32>>(), std::slice::from_mut(mask));
+            }
+            let (left, right) = (left.as_ptr(), &right);
+            let picks = Picks { masks: &masks, left, row_stride, step_stride, right: right.as_ptr(), right_stride };
             for (add, way) in [(false, 0), (false, 1), (true, 0), (true, 1)] {
                 let mut got = before.clone();
-                // SAFETY: 64 steps of both sides exist, and the target has the columns.
+                let target = Target { start: got.as_mut_ptr(), stride, columns, add };
+                // SAFETY: 64 steps of the right side exist, the left one's last number too, and the target has the rows.
                 unsafe {
                     match way {
-                        0 => by_picks(picks, columns, got.as_mut_ptr(), add),
-                        _ => portable::by_picks(picks, columns, got.as_mut_ptr(), add),
+                        0 => by_picks(picks, target),
+                        _ => portable::by_picks(picks, target),
                     }
                 }
-                for (column, got) in got.iter().enumerate() {
-                    let products = steps.iter().enumerate().map(|(p, x)| x * right[p * right_stride + column]);
-                    let want = products.sum::<f32>() + if add { before[column] } else { 0.0 };
+                for (i, got) in got.iter().enumerate() {
+                    let (row, column) = (i / stride, i % stride);
+                    let product = |step: usize| at(row, step) * right[step * right_stride + column];
+                    let sum = || if row == 0 { 0.0 } else { (0..steps).map(product).sum::<f32>() };
+                    let want = match (column < columns, add) {
+                        (false, _) => before[i],
+                        (true, false) => sum(),
+                        (true, true) => sum() + before[i],
+                    };
                     assert!((got - want).abs() < 1e-5, "way {way}, {columns} columns, add {add}, seed {seed}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_not_zero_are_noted() {
+        for (seed, len) in seeds().zip(0..200usize) {
+            let mut numbers = Numbers::new(seed);
+            let values = [0.0, -0.0, 1.0, f32::NAN, f32::MIN_POSITIVE / 2.0, f32::NEG_INFINITY];
+            let row: Vec<f32> = (0..len).map(|_| values[numbers.below(values.len())]).collect();
+            for find in [nonzero, portable::nonzero] {
+                let mut bits = vec![u64::MAX; len.div_ceil(64)];
+                find(&row, &mut bits);
+                for i in 0..64 * bits.len() {
+                    let is_full = row.get(i).is_some_and(|x| *x != 0.0);
+                    assert_eq!(bits[i / 64] >> (i % 64) & 1 == 1, is_full, "number {i} of {len}, seed {seed}");
                 }
             }
         }
