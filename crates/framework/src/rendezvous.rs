@@ -25,6 +25,8 @@ struct Key {
     edge_start: usize,
     /// The job and the number of the task that sends.
     source: Option<(Range<usize>, u32)>,
+    /// Who sends, once somebody has asked.
+    sender: OnceLock<Option<Sender>>,
 }
 
 impl RendezvousKey {
@@ -49,7 +51,8 @@ impl RendezvousKey {
         let edge = text.rsplit_once(';').map_or(text.as_str(), |(edge, _)| edge);
         let (hash, edge_hash) = (hashing.hash_one(&text), hashing.hash_one(edge));
         let edge_start = edge.rfind(';').unwrap_or_default();
-        RendezvousKey(Arc::new(Key { hash, edge_hash, edge_start, source: source_task(&text), text: text.into() }))
+        let (source, sender) = (source_task(&text), OnceLock::new());
+        RendezvousKey(Arc::new(Key { hash, edge_hash, edge_start, source, sender, text: text.into() }))
     }
 
     /// A number that is the same in every iteration of a loop, and in this process another for every edge, as far as one
@@ -74,34 +77,33 @@ impl RendezvousKey {
         Some((&self.0.text[job.clone()], *task))
     }
 
-    /// The parts of a key from outside, checked.
-    pub fn parse(&self) -> Result<KeyParts<'_>> {
-        self.try_parse().ok_or_else(|| invalid!("Invalid  rendezvous key: {self}"))
-    }
-
-    fn try_parse(&self) -> Option<KeyParts<'_>> {
-        let mut parts = self.as_str().split(';');
-        let (source, incarnation, target) = (parts.next()?, parts.next()?, parts.next()?);
-        let (edge, frame) = (parts.next()?, parts.next()?);
-        if parts.next().is_some() || edge.is_empty() || frame.is_empty() {
-            return None;
-        }
-        let incarnation = u64::from_str_radix(incarnation, 16).ok()?;
-        Some(KeyParts { source: source.parse().ok()?, incarnation, target: target.parse().ok()?, edge })
+    /// Who sends, according to a key from outside: looked for once, for keys come again in every step.
+    pub fn sender(&self) -> Result<&Sender> {
+        let sender = self.0.sender.get_or_init(|| Sender::read(self.as_str())).as_ref();
+        sender.ok_or_else(|| invalid!("Invalid  rendezvous key: {self}"))
     }
 }
 
-/// What a key says.
-#[derive(Debug)]
-pub struct KeyParts<'a> {
-    /// The device that sends.
-    pub source: DeviceName,
+/// Who sends what a key names.
+#[derive(Debug, PartialEq)]
+pub struct Sender {
+    /// The device.
+    pub device: DeviceName,
     /// Its incarnation: a restarted device has another one.
     pub incarnation: u64,
-    /// The device that receives.
-    pub target: DeviceName,
-    /// The name of the edge.
-    pub edge: &'a str,
+}
+
+impl Sender {
+    /// Of a key, if that is one in all its parts.
+    fn read(key: &str) -> Option<Sender> {
+        let mut parts = key.split(';');
+        let (source, incarnation, target) = (parts.next()?, parts.next()?, parts.next()?);
+        let (edge, frame) = (parts.next()?, parts.next()?);
+        if parts.next().is_some() || edge.is_empty() || frame.is_empty() || target.parse::<DeviceName>().is_err() {
+            return None;
+        }
+        Some(Sender { device: source.parse().ok()?, incarnation: u64::from_str_radix(incarnation, 16).ok()? })
+    }
 }
 
 impl fmt::Display for RendezvousKey {
@@ -221,12 +223,17 @@ mod tests {
         assert_eq!(key.as_str(), format!("{a};000000000000feed;{b};edge_6_d;0:0"));
         assert_eq!(key.source_task(), Some(("ps", 3)));
         assert_eq!(key.route(), format!("{a};000000000000feed;{b}"));
-        let parts = key.parse().unwrap();
-        assert_eq!((parts.source.to_string(), parts.incarnation, parts.edge), (a.to_string(), 0xfeed, "edge_6_d"));
-        for wrong in
-            ["", "a;b", &format!("{a};zz;{b};e;0:0"), &format!("{a};1;{b};;0:0"), &format!("{a};1;{b};e;0:0;x")]
-        {
-            let message = RendezvousKey::from_text(wrong).parse().unwrap_err().message;
+        let sender = Sender { device: a.parse().unwrap(), incarnation: 0xfeed };
+        assert_eq!(key.sender().unwrap(), &sender);
+        for wrong in [
+            "",
+            "a;b",
+            &format!("{a};zz;{b};e;0:0"),
+            &format!("{a};1;{b};;0:0"),
+            &format!("{a};1;{b};e;0:0;x"),
+            &format!("{a};1;b;e;0:0"),
+        ] {
+            let message = RendezvousKey::from_text(wrong).sender().unwrap_err().message;
             assert_eq!(message, format!("Invalid  rendezvous key: {wrong}"));
         }
     }

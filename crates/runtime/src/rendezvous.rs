@@ -351,6 +351,9 @@ impl StepTable {
     /// The meeting place where a peer asks for a value.
     fn meet(&self, step: i64, key: &RendezvousKey) -> Result<LocalRendezvous> {
         let mut table = self.state.lock();
+        if let Some(entry) = table.steps.get(&step) {
+            return Ok(entry.rendezvous.clone());
+        }
         if table.ended.contains(&step) {
             return Err(tensor::aborted!("Step {step} has ended, nobody sends {key} any more").into_derived());
         }

@@ -14,6 +14,7 @@ use crate::interface::{
 };
 use framework::graph::import;
 use framework::participant::GIVEN_UP_AFTER;
+use framework::rendezvous::Sender;
 use framework::{
     Connection, Delivery, Device, Env, Graph, LostWorker, Participant, Participants, Registry, RendezvousKey,
 };
@@ -210,16 +211,14 @@ impl Worker {
 
     /// Whether a key's value is ours to send: the device must be one of ours, and not one of a former self.
     fn check_sender(&self, key: &RendezvousKey) -> Result<()> {
-        let parts = key.parse()?;
-        let device =
-            self.devices.iter().find(|d| d.name().kind == parts.source.kind && d.name().index == parts.source.index);
-        let device =
-            device.ok_or_else(|| invalid!("/device:{}:{} unknown device.", parts.source.kind, parts.source.index))?;
-        if parts.incarnation != device.incarnation() {
+        let Sender { device: source, incarnation } = key.sender()?;
+        let device = self.devices.iter().find(|d| d.name().kind == source.kind && d.name().index == source.index);
+        let device = device.ok_or_else(|| invalid!("/device:{}:{} unknown device.", source.kind, source.index))?;
+        if *incarnation != device.incarnation() {
             return Err(aborted!(
                 "RecvTensor expects a different device incarnation: {} vs. {}. Your worker job (\"{}\") was probably \
                  restarted. Check your worker job for the reason why it was restarted.",
-                parts.incarnation,
+                incarnation,
                 device.incarnation(),
                 self.task
             ));
