@@ -20,10 +20,18 @@ pub fn network() -> &'static Handle {
     // Half of the cores: steps that pass through them would only hand each other work over more of them.
     let begin = || {
         keep_freed_memory();
-        brief::set_later(|job| drop(network().spawn(async { brief::briefly(job).value })));
+        brief::set_later(|job| put_off(network(), job));
         start("ferroflow-net", cores().div_ceil(2))
     };
     RUNTIME.get_or_init(begin).handle()
+}
+
+/// Does a job after all that has been woken so far. A task that is made is next, before what was woken: it gives way first.
+fn put_off(threads: &Handle, job: brief::Job) {
+    threads.spawn(async {
+        tokio::task::yield_now().await;
+        brief::briefly(job).value
+    });
 }
 
 /// The threads for calls that take long, started on first use.
@@ -117,6 +125,29 @@ pub fn on_signal(action: impl FnOnce() + Send + 'static) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_put_off_comes_after_what_was_woken() {
+        let one = start("one", 1);
+        let (tell, told) = std::sync::mpsc::channel();
+        let (wake, mut woken) = tokio::sync::mpsc::unbounded_channel();
+        let by_woken = tell.clone();
+        let waiting = one.spawn(async move {
+            while woken.recv().await.is_some() {
+                by_woken.send("woken").unwrap();
+            }
+        });
+        let threads = one.handle().clone();
+        one.spawn(async move {
+            tokio::task::yield_now().await; // the other one waits by now
+            wake.send(()).unwrap();
+            let by_job = tell.clone();
+            put_off(&threads, Box::new(move || by_job.send("put off").unwrap()));
+        });
+        let next = || told.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!([next(), next()], ["woken", "put off"]);
+        one.block_on(waiting).unwrap();
+    }
 
     #[test]
     fn what_is_put_off_is_done_by_the_network_in_a_hurry() {
