@@ -351,6 +351,7 @@ impl Left<'_> {
 /// last panel.
 pub(crate) fn pack_straight(src: &[f32], stride: usize, columns: usize, depth: usize, out: &mut [f32]) {
     let (whole, rest) = (columns / COLUMNS, columns % COLUMNS);
+    let mask: [u32; COLUMNS] = std::array::from_fn(|column| if column < rest { u32::MAX } else { 0 });
     for p in 0..depth {
         let (from, from_rest) = src[p * stride..][..columns].as_chunks::<COLUMNS>();
         for (panel, from) in from.iter().enumerate() {
@@ -358,8 +359,14 @@ pub(crate) fn pack_straight(src: &[f32], stride: usize, columns: usize, depth: u
         }
         if rest > 0 {
             let out = &mut out[(whole * depth + p) * COLUMNS..][..COLUMNS];
-            out[..rest].copy_from_slice(from_rest);
-            out[rest..].fill(0.0);
+            // Few numbers are copied faster together with some of the next row, which are then taken away.
+            if let Some(from) = src[p * stride + whole * COLUMNS..].first_chunk::<COLUMNS>() {
+                let kept = |(x, mask): (&f32, &u32)| f32::from_bits(x.to_bits() & mask);
+                out.iter_mut().zip(from.iter().zip(&mask)).for_each(|(out, pair)| *out = kept(pair));
+            } else {
+                out[..rest].copy_from_slice(from_rest);
+                out[rest..].fill(0.0);
+            }
         }
     }
 }
