@@ -81,6 +81,25 @@ fn what_a_graph_carries_along_is_kept() {
     assert_eq!(graph.node(graph.find("y").unwrap()).colocated_with(), ["x"]);
 }
 
+/// As TensorFlow's optimizer notes sizes that are the same and not known, on processors with AVX-512.
+#[test]
+fn a_note_that_cannot_be_read_is_left_out_and_an_attribute_is_an_error() {
+    let dim = |size| proto::tensor_shape_proto::Dim { size, name: String::new() };
+    let shape = proto::TensorShapeProto { dim: vec![dim(-7), dim(3)], unknown_rank: false };
+    let value = proto::AttrValue { value: Some(proto::attr_value::Value::Shape(shape)) };
+    let mut x = node("x", "Placeholder", &[], &[("dtype", DType::F32.into()), ("_note", "kept".into())]);
+    x.attr.insert("_input_shapes".into(), value.clone());
+    let graph = import_nodes(vec![x.clone()]).unwrap();
+    let attrs = &graph.node(graph.find("x").unwrap()).attrs;
+    assert!(attrs.contains_key("_note") && !attrs.contains_key("_input_shapes"));
+    x.attr.insert("shape".into(), value);
+    assert_error(
+        import_nodes(vec![x]),
+        Code::InvalidArgument,
+        &["attribute 'shape': a shape has a dimension of size -7"],
+    );
+}
+
 #[test]
 fn attributes_that_are_not_given_get_their_default() {
     let graph = import_nodes(vec![

@@ -84,10 +84,12 @@ fn read_node(
         Some(op) => op.clone(),
         None => registry.lookup(&node.op).map_err(here)?.clone(),
     };
-    let attrs = node.attr.iter().map(|(name, value)| {
-        let attr = Attr::from_proto(value)
-            .map_err(|e| tensor::Error { message: format!("attribute '{name}': {}", e.message), ..e })?;
-        Ok((name.clone(), attr))
+    let attrs = node.attr.iter().filter_map(|(name, value)| match Attr::from_proto(value) {
+        Ok(attr) => Some(Ok((name.clone(), attr))),
+        // A note that somebody has made for himself: TensorFlow's optimizer gives sizes that it does not know numbers
+        // below -1, so that it can tell which are the same.
+        Err(_) if name.starts_with('_') && !op.attrs.iter().any(|attr| attr.name == *name) => None,
+        Err(e) => Some(Err(tensor::Error { message: format!("attribute '{name}': {}", e.message), ..e })),
     });
     let attrs: Attrs = attrs.collect::<Result<_>>().map_err(here)?;
     let (mut inputs, mut controls) = (Vec::new(), Vec::new());
