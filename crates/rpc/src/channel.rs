@@ -182,10 +182,7 @@ impl Channel {
 /// Ends a call whose answer has been read, after what is ready to be done: it would wake the peer before those who wait for
 /// what follows from the answer.
 fn end_soon(call: impl Send + 'static) {
-    runtime::network().spawn(async move {
-        tokio::task::yield_now().await;
-        drop(call);
-    });
+    brief::later(Box::new(move || drop(call)));
 }
 
 /// A call to be made.
