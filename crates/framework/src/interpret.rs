@@ -11,6 +11,7 @@ use crate::kernel::{BoxFuture, BuiltKernel, KernelBuild, KernelContext, Value};
 use crate::op::ControlFlow;
 use crate::rendezvous::{Delivery, Rendezvous, RendezvousKey};
 use crate::step::StepContext;
+use linalg::denormals::FlushDenormals;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ impl Interpreter {
         fetches: &[Output],
         targets: &[NodeId],
     ) -> Result<Vec<Tensor>> {
+        let _flush = FlushDenormals::here();
         let step = Arc::new(StepContext::new(1, Arc::new(Mailbox::default()), self.env.clone(), None));
         let mut needed = vec![false; graph.len()];
         let mut todo: Vec<NodeId> = fetches.iter().filter(|f| !feeds.contains_key(f)).map(|f| f.node).collect();
@@ -80,6 +82,7 @@ impl Interpreter {
 
     /// The outputs of a single stateless node, given its inputs.
     pub fn evaluate(&self, node: &Node, inputs: Vec<Tensor>) -> Result<Vec<Tensor>> {
+        let _flush = FlushDenormals::here();
         let step = Arc::new(StepContext::new(1, Arc::new(Mailbox::default()), self.env.clone(), None));
         let mut inputs: Vec<Value> = inputs.into_iter().map(Value::Tensor).collect();
         let mut outputs = vec![Value::Empty; node.outputs.len()];

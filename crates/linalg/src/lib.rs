@@ -20,6 +20,7 @@
 pub mod broadcast;
 pub mod conv;
 pub mod crowd;
+pub mod denormals;
 pub mod elementwise;
 pub mod fused;
 pub mod gather;

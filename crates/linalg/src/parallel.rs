@@ -7,6 +7,7 @@
 //! The pool knows nothing of priorities or of cancelling: what was spawned runs.
 
 use crate::crowd::Crowd;
+use crate::denormals::FlushDenormals;
 use crossbeam_deque::{Injector, Steal, Stealer, Worker};
 use parking_lot::{Condvar, Mutex};
 use std::any::Any;
@@ -428,6 +429,7 @@ fn take(mut steal: impl FnMut() -> Steal<Task>) -> Option<Task> {
 
 /// What a thread of the pool does all its life.
 fn work(shared: Arc<Shared>, index: usize, deque: Worker<Task>) {
+    let _flush = FlushDenormals::here();
     LOCAL.with(|local| {
         let local = local.get_or_init(|| Local { shared: shared.clone(), deque });
         let (mut turn, mut hope) = (0u32, Hope::default());

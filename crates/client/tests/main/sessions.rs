@@ -378,3 +378,29 @@ fn records_flow_through_queues() {
     found.sort();
     assert_eq!(found, in_order);
 }
+
+/// The values are those that TensorFlow gives.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn numbers_too_small_for_all_their_digits_count_as_zero_in_kernels() {
+    let g = Graph::new();
+    let x = g.placeholder::<f32>([None]);
+    let (scaled, added, kept) = (&x * 1e-10f32, &x + 0.0f32, x.identity());
+    let folded = g.constant(1e-30f32) * g.constant(1e-10f32);
+    let cluster = spec(0, 1);
+    let server = start(&cluster, "worker", 0);
+    let target = over_network(&server);
+    let sessions = [Session::new(&g).unwrap(), Session::connect(&target, &g).unwrap()];
+    let small = [1e-30f32, -1e-30, 1e-40, 1e-38, 1.2e-38];
+    for session in sessions {
+        let results = (&scaled, &added, &kept, &folded);
+        let found = session.run_with(results, feed! { x => Tensor::from(small) }).unwrap();
+        assert_eq!(found.0, Tensor::from([0.0f32, -0.0, 0.0, 0.0, 0.0]));
+        assert_eq!(found.1, Tensor::from([1e-30f32, -1e-30, 0.0, 0.0, 1.2e-38]));
+        assert_eq!((found.2, found.3), (Tensor::from(small), Tensor::from(0.0f32)));
+        let many = session.run_with(&added, feed! { x => Tensor::from(vec![1e-40f32; 1_000_000]) }).unwrap();
+        assert_eq!(many, Tensor::from(vec![0.0f32; 1_000_000]));
+    }
+    let product = std::hint::black_box(1e-30f32) * std::hint::black_box(1e-10f32);
+    assert!(product > 0.0, "the program's own numbers are left alone");
+}

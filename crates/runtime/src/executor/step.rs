@@ -11,6 +11,7 @@ use super::watch::Watcher;
 use crate::brief;
 use framework::step::NodeTimes;
 use framework::{BoxFuture, BuiltKernel, ControlFlow, KernelContext, Outputs, StepContext, Value};
+use linalg::denormals::FlushDenormals;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::future::Future;
@@ -186,6 +187,7 @@ impl Step {
 
     /// Works like [`work`](Step::work) for as long as a poll may take, then keeps what is left for the next poll.
     fn work_for_a_while(self: &Arc<Step>, mut iteration: Arc<Iteration>, mut local: Local) {
+        let _flush = FlushDenormals::here();
         if brief::is_brief() {
             return self.work_briefly(iteration, local);
         }
@@ -220,6 +222,7 @@ impl Step {
 
     /// Works on what follows from a wait that is over, as the calling thread has the time; its token is given back.
     pub(super) fn go_on(self: &Arc<Step>, iteration: Arc<Iteration>, local: Local) {
+        let _flush = FlushDenormals::here();
         if brief::is_brief() { self.work_briefly(iteration, local) } else { self.work(iteration, local) }
     }
 
@@ -590,6 +593,7 @@ impl Waiting {
     fn advance(self: &Arc<Self>) -> Option<Result<Outputs>> {
         /// A future that wakes itself this often goes on elsewhere: whoever polls the step may have a deadline.
         const TURNS_MAX: u32 = 4;
+        let _flush = FlushDenormals::here();
         let waker = Waker::from(self.clone());
         let mut context = Context::from_waker(&waker);
         let pool = self.step.plan.device.pool();
