@@ -136,7 +136,9 @@ impl Channel {
         let (path, limit) = (call.path, call.limit);
         let link = self.link(call.lane).clone();
         let started = Instant::now();
-        match runtime::within(limit.map(|limit| limit.saturating_add(LATE_GRACE)), link.call(&call, read)).await {
+        let limit = limit.map(|limit| limit.saturating_add(LATE_GRACE));
+        let answer = runtime::within(limit, pin!(link.call(&call, read))).await;
+        match answer {
             Some(answer) => answer,
             None => Err(deadline_exceeded!(
                 "{} on {} has not ended within {}{}",
@@ -154,7 +156,8 @@ impl Channel {
         let mut pause = WAIT_MIN;
         loop {
             let left = patience.saturating_sub(started.elapsed());
-            let error = match runtime::within(Some(left), self.control.ready()).await {
+            let ready = runtime::within(Some(left), pin!(self.control.ready())).await;
+            let error = match ready {
                 Some(Ok(_)) => return Ok(()),
                 Some(Err(error)) if error.code != Code::Unavailable => return Err(error),
                 Some(Err(error)) => error,

@@ -4,30 +4,51 @@
 //! fields that hold tensors are split off as pieces, and each tensor is filled from its pieces directly.
 
 use crate::pieces::Pieces;
-use bytes::{Buf, BufMut, BytesMut};
+use bytes::Buf;
 use prost::Message;
+use std::ops::Range;
 use tensor::{ArrivingTensor, DType, Error, Result, Shape, Tensor, invalid};
 
 /// A message whose field `field` holds tensors: the rest of it, and what each occurrence of that field holds.
 pub fn split<M: Message + Default>(mut message: Pieces, field: u32, what: &str) -> Result<(M, Vec<Pieces>)> {
     let mut found = Vec::new();
     let mut rest = Pieces::default();
-    while !message.is_empty() {
-        let key = varint(&mut message, what)?;
-        let value = value(&mut message, key, what)?;
-        if key == u64::from(field) << 3 | LENGTH_DELIMITED {
-            found.push(value);
+    let mut start = 0;
+    for place in places(&message, field, what)? {
+        message.split_to(place.key - start).into_iter().for_each(|part| rest.gather(part));
+        message.advance(place.value.start - place.key);
+        found.push(message.split_to(place.value.len()));
+        start = place.value.end;
+    }
+    message.into_iter().for_each(|part| rest.gather(part));
+    Ok((rest.decode(what)?, found))
+}
+
+/// Where a field stands in a message: its key begins here, its value covers these bytes.
+struct Place {
+    key: usize,
+    value: Range<usize>,
+}
+
+/// Where every occurrence of a length-delimited field stands.
+fn places(message: &Pieces, field: u32, what: &str) -> Result<Vec<Place>> {
+    let mut found = Vec::new();
+    let mut reader = message.reader();
+    while reader.has_remaining() {
+        let begin = reader.remaining();
+        let key = varint(&mut reader, what)?;
+        if key & 7 == VARINT {
+            varint(&mut reader, what)?;
             continue;
         }
-        let mut head = BytesMut::new();
-        put_varint(&mut head, key);
-        if key & 7 == LENGTH_DELIMITED {
-            put_varint(&mut head, value.len() as u64);
+        let len = value_len(&mut reader, key, what)?;
+        if key == u64::from(field) << 3 | LENGTH_DELIMITED {
+            let start = message.len() - reader.remaining();
+            found.push(Place { key: message.len() - begin, value: start..start + len });
         }
-        rest.gather(head.freeze());
-        value.into_iter().for_each(|part| rest.gather(part));
+        reader.advance(len);
     }
-    Ok((rest.decode(what)?, found))
+    Ok(found)
 }
 
 /// The tensor in a message.
@@ -116,7 +137,7 @@ fn recv_tensor_start(message: &mut Pieces, len: usize, before: usize) -> Result<
     let mut in_tensor = false;
     loop {
         match (in_tensor, varint(message, WHAT)?) {
-            (false, key @ SEND_START) => drop(value(message, key, WHAT)?),
+            (false, SEND_START) => drop(varint(message, WHAT)?),
             (false, TENSOR) => {
                 in_tensor = true;
                 if Some(varint(message, WHAT)?) != left(message) {
@@ -124,7 +145,10 @@ fn recv_tensor_start(message: &mut Pieces, len: usize, before: usize) -> Result<
                 }
             }
             (true, DTYPE) => head.dtype = varint(message, WHAT)? as i32,
-            (true, key @ SHAPE) => head.tensor_shape = Some(value(message, key, WHAT)?.decode(WHAT)?),
+            (true, key @ SHAPE) => {
+                let len = value_len(message, key, WHAT)?;
+                head.tensor_shape = Some(message.split_to(len).decode(WHAT)?);
+            }
             (true, CONTENT) => {
                 let count = varint(message, WHAT)?;
                 let (Some(dtype), Ok(shape)) = (plain_type(&head), shape(&head)) else { return Ok(None) };
@@ -141,34 +165,30 @@ const FIXED64: u64 = 1;
 const LENGTH_DELIMITED: u64 = 2;
 const FIXED32: u64 = 5;
 
-/// The bytes of the value that belongs to a key; a length is not one of them.
-fn value(message: &mut Pieces, key: u64, what: &str) -> Result<Pieces> {
+/// How many bytes the value takes that belongs to a key, and comes next; there are as many. Not for numbers of variable
+/// length.
+fn value_len(message: &mut impl Buf, key: u64, what: &str) -> Result<usize> {
     let len = match key & 7 {
-        VARINT => {
-            let mut bytes = BytesMut::new();
-            put_varint(&mut bytes, varint(message, what)?);
-            return Ok(bytes.freeze().into());
-        }
         FIXED64 => 8,
         FIXED32 => 4,
         LENGTH_DELIMITED => varint(message, what)?,
         other => return Err(invalid!("{what} does not parse: field {} is of the unknown kind {other}", key >> 3)),
     };
-    if len > message.len() as u64 {
+    if len > message.remaining() as u64 {
         return Err(invalid!(
             "{what} does not parse: field {} has {len} bytes, only {} are left",
             key >> 3,
-            message.len()
+            message.remaining()
         ));
     }
-    Ok(message.split_to(len as usize))
+    Ok(len as usize)
 }
 
 /// Reads a number of variable length.
-pub(crate) fn varint(message: &mut Pieces, what: &str) -> Result<u64> {
+pub(crate) fn varint(message: &mut impl Buf, what: &str) -> Result<u64> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {
-        if message.is_empty() {
+        if !message.has_remaining() {
             return Err(invalid!("{what} does not parse: it ends within a number"));
         }
         let byte = message.get_u8();
@@ -178,14 +198,6 @@ pub(crate) fn varint(message: &mut Pieces, what: &str) -> Result<u64> {
         }
     }
     Err(invalid!("{what} does not parse: a number takes more than ten bytes"))
-}
-
-fn put_varint(out: &mut BytesMut, mut value: u64) {
-    while value >= 0x80 {
-        out.put_u8(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.put_u8(value as u8);
 }
 
 #[cfg(test)]

@@ -5,7 +5,9 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message;
-use std::collections::VecDeque;
+use std::collections::{VecDeque, vec_deque};
+use std::iter::Chain;
+use std::option;
 use tensor::{Result, Tensor, exhausted};
 
 /// The largest message gRPC peers of this kind accept: a protobuf's length is a signed 32-bit number to them.
@@ -24,30 +26,34 @@ const GATHERED_MAX: usize = 4 << 10;
 /// A message as it came: in pieces, read from the front.
 #[derive(Clone, Debug, Default)]
 pub struct Pieces {
-    parts: VecDeque<Bytes>,
+    /// Empty only if there is nothing at all. Most messages are one piece, which needs no list.
+    first: Bytes,
+    more: VecDeque<Bytes>,
     len: usize,
 }
 
 impl Pieces {
     /// Adds to the end.
     pub fn push(&mut self, part: Bytes) {
-        if !part.is_empty() {
-            self.len += part.len();
-            self.parts.push_back(part);
+        self.len += part.len();
+        if self.first.is_empty() {
+            self.first = part;
+        } else if !part.is_empty() {
+            self.more.push_back(part);
         }
     }
 
     /// Adds to the end, where short pieces are put together: a message of many tiny frames must not cost more than its
     /// bytes.
     pub fn gather(&mut self, part: Bytes) {
-        if part.len() >= GATHER_MAX || self.parts.back().is_none_or(|last| last.len() >= GATHERED_MAX) {
+        let last = self.more.back_mut().unwrap_or(&mut self.first);
+        if last.is_empty() || part.len() >= GATHER_MAX || last.len() >= GATHERED_MAX {
             return self.push(part);
         }
-        let Some(last) = self.parts.pop_back() else { return };
-        let mut joined = last.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+        let mut joined = std::mem::take(last).try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
         joined.extend_from_slice(&part);
+        *last = joined.freeze();
         self.len += part.len();
-        self.parts.push_back(joined.freeze());
     }
 
     /// Everything in one piece, copied so that it holds no more memory than it needs.
@@ -73,15 +79,21 @@ impl Pieces {
         let mut front = Pieces::default();
         while front.len < count {
             let missing = count - front.len;
-            let Some(first) = self.parts.front_mut() else { break };
-            let part = if first.len() > missing { first.split_to(missing) } else { std::mem::take(first) };
-            if first.is_empty() {
-                self.parts.pop_front();
-            }
+            let part = if self.first.len() > missing { self.first.split_to(missing) } else { self.take_first() };
             front.push(part);
         }
         self.len -= count;
         front
+    }
+
+    /// The first piece, whose length the caller sees to.
+    fn take_first(&mut self) -> Bytes {
+        std::mem::replace(&mut self.first, self.more.pop_front().unwrap_or_default())
+    }
+
+    /// Reads without taking anything away.
+    pub(crate) fn reader(&self) -> Reader<'_> {
+        Reader { chunk: &self.first, more: self.more.iter(), left: self.len }
     }
 
     /// Reads everything as one message.
@@ -100,10 +112,10 @@ impl From<Bytes> for Pieces {
 
 impl IntoIterator for Pieces {
     type Item = Bytes;
-    type IntoIter = std::collections::vec_deque::IntoIter<Bytes>;
+    type IntoIter = Chain<option::IntoIter<Bytes>, vec_deque::IntoIter<Bytes>>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.parts.into_iter()
+        Some(self.first).filter(|first| !first.is_empty()).into_iter().chain(self.more)
     }
 }
 
@@ -113,21 +125,16 @@ impl Buf for Pieces {
     }
 
     fn chunk(&self) -> &[u8] {
-        self.parts.front().map_or(&[], |part| part)
+        &self.first
     }
 
     fn advance(&mut self, mut count: usize) {
         assert!(count <= self.len, "cannot advance past the end");
         self.len -= count;
-        while count > 0 {
-            let Some(first) = self.parts.front_mut() else { break };
-            let step = count.min(first.len());
-            first.advance(step);
-            count -= step;
-            if first.is_empty() {
-                self.parts.pop_front();
-            }
+        while count >= self.first.len() && !self.first.is_empty() {
+            count -= self.take_first().len();
         }
+        self.first.advance(count);
     }
 
     /// A short value is copied, so that it does not keep a whole frame alive.
@@ -138,6 +145,33 @@ impl Buf for Pieces {
         let mut bytes = BytesMut::with_capacity(count);
         bytes.put(self.take(count));
         bytes.freeze()
+    }
+}
+
+/// A look at [`Pieces`], from front to back.
+pub(crate) struct Reader<'a> {
+    chunk: &'a [u8],
+    more: vec_deque::Iter<'a, Bytes>,
+    left: usize,
+}
+
+impl Buf for Reader<'_> {
+    fn remaining(&self) -> usize {
+        self.left
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.chunk
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        assert!(count <= self.left, "cannot advance past the end");
+        self.left -= count;
+        while count >= self.chunk.len() && !self.chunk.is_empty() {
+            count -= self.chunk.len();
+            self.chunk = self.more.next().map_or(&[], |part| part);
+        }
+        self.chunk = &self.chunk[count..];
     }
 }
 
@@ -340,7 +374,7 @@ mod tests {
     fn large_pieces_are_shared_and_small_ones_copied() {
         let mut many = Pieces::default();
         (0..100_000).for_each(|i| many.gather(Bytes::copy_from_slice(&[i as u8])));
-        assert!(many.len() == 100_000 && many.parts.len() < 50, "{}", many.parts.len());
+        assert!(many.len() == 100_000 && many.more.len() < 50, "{}", many.more.len());
         assert!(many.contiguous().iter().enumerate().all(|(i, &b)| b == i as u8));
         let frame = Bytes::from(vec![7u8; 2 * SHARE_MIN]);
         let mut p = Pieces::from(frame.clone());

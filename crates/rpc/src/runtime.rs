@@ -6,7 +6,7 @@
 
 use distributed::brief;
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::OnceLock;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -79,10 +79,11 @@ pub fn sleep(time: Duration) -> Sleep {
     tokio::time::sleep(time)
 }
 
-/// The outcome of a future, or `None` if this time passes first. May be waited for on any thread.
-pub async fn within<F: Future>(limit: Option<Duration>, future: F) -> Option<F::Output> {
+/// The outcome of a future, or `None` if this time passes first. May be waited for on any thread. The future is its caller's:
+/// a call is a few kilobytes, which would be here once more.
+pub async fn within<F: Future>(limit: Option<Duration>, mut future: Pin<&mut F>) -> Option<F::Output> {
     let Some(end) = limit.and_then(|limit| Instant::now().checked_add(limit)) else { return Some(future.await) };
-    let (mut future, mut timer) = (pin!(future), None);
+    let mut timer = None;
     poll_fn(|cx| {
         if let Poll::Ready(output) = future.as_mut().poll(cx) {
             return Poll::Ready(Some(output));

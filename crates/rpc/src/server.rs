@@ -255,7 +255,7 @@ impl Server {
     pub async fn stop(&self, limit: Duration) -> bool {
         self.close_listener();
         self.phase.send_replace(Phase::Draining);
-        let drained = runtime::within(Some(limit), self.phase.closed()).await.is_some();
+        let drained = runtime::within(Some(limit), pin!(self.phase.closed())).await.is_some();
         self.phase.send_replace(Phase::Closed);
         drained
     }
@@ -544,7 +544,8 @@ async fn answer(
         let Caller { connection, process } = caller;
         service.call(Call { method: method.clone(), message, deadline, connection, process, kept: kept.clone() }).await
     };
-    match unless_gone(work, |cx| respond.poll_reset(cx).map(drop), limit).await {
+    let outcome = unless_gone(pin!(work), |cx| respond.poll_reset(cx).map(drop), limit).await;
+    match outcome {
         Ok(Ok(parts)) => return send(&mut respond, parts, kept.take(), is_of_our_kind).await,
         Ok(Err(error)) => refuse(&mut respond, &error),
         Err(Gone::Late(limit)) => {
@@ -571,13 +572,12 @@ async fn read_message(body: h2::RecvStream, headers: &HeaderMap, memory: &Arc<Bu
     }
 }
 
-/// Does the work, and drops it when nobody waits for it any more.
+/// Does the work for as long as somebody waits for it; then its caller drops it.
 pub(crate) async fn unless_gone<T>(
-    work: impl Future<Output = Result<T>>,
+    mut work: Pin<&mut impl Future<Output = Result<T>>>,
     mut poll_reset: impl FnMut(&mut Context<'_>) -> Poll<()>,
     limit: Option<Duration>,
 ) -> Result<Result<T>, Gone> {
-    let mut work = pin!(work);
     let mut alarm = limit.map(|limit| (limit, Box::pin(runtime::sleep(limit.saturating_add(LATE_GRACE)))));
     poll_fn(|cx| {
         // A bug of ours in one call must not leave its caller without an answer.

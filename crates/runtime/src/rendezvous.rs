@@ -107,6 +107,11 @@ impl LocalRendezvous {
         present.collect()
     }
 
+    /// Whether nobody else holds on to this place, and so nobody can come any more.
+    fn is_left(&mut self) -> bool {
+        Arc::get_mut(&mut self.state).is_some()
+    }
+
     /// The keys somebody waits for, for reports on what a step waits for.
     pub fn awaited(&self) -> Vec<RendezvousKey> {
         let state = self.state.lock();
@@ -363,7 +368,9 @@ impl StepTable {
     /// Forgets a step; whoever still waits there is told.
     pub fn remove(&self, step: i64) {
         let removed = self.state.lock().take(step);
-        if let Some(entry) = removed {
+        if let Some(mut entry) = removed
+            && !entry.rendezvous.is_left()
+        {
             entry.rendezvous.abort(tensor::aborted!("Cleanup {step}"));
         }
     }

@@ -247,7 +247,8 @@ async fn answer(
         let Caller { connection, process } = caller;
         service.call(Call { method: method.clone(), message, deadline, connection, process, kept: kept.clone() }).await
     };
-    match unless_gone(work, |cx| reset.poll(cx), limit).await {
+    let outcome = unless_gone(pin!(work), |cx| reset.poll(cx), limit).await;
+    match outcome {
         Ok(Ok(body)) => {
             return match kept.take() {
                 None => answers.put(Leaving::with(Kind::Answer, call, body)),
