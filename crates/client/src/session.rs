@@ -339,6 +339,12 @@ fn wait<T>(call: distributed::interface::Call<'_, T>, limit: Option<Duration>) -
     })
 }
 
+/// Has the calling thread's runs, from now on, hold up those of others as little as possible.
+pub(crate) fn stay_in_background() {
+    #[cfg(target_os = "linux")]
+    rpc::stay_in_background();
+}
+
 impl RunMetadata {
     /// Each node's times in the format of Chrome's trace viewer (chrome://tracing, Perfetto).
     pub fn chrome_trace(&self) -> String {

@@ -44,7 +44,7 @@ pub mod worker_service;
 
 pub use channel::{Channel, Lane};
 #[cfg(target_os = "linux")]
-pub use drive::block_on;
+pub use drive::{block_on, stay_in_background};
 pub use master_service::MasterService;
 pub use network::GrpcNetwork;
 pub use remote_master::{RemoteMaster, RemoteOptions};

@@ -1,6 +1,7 @@
 //! `QueueRunner`: threads that keep a queue filled.
 
 use super::Coordinator;
+use crate::session::stay_in_background;
 use crate::{Graph, Operation, Queue, Session};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -103,6 +104,7 @@ impl QueueRunner {
 }
 
 fn fill(session: &Session, enqueue: &Operation, coordinator: &Coordinator) -> Result<()> {
+    stay_in_background();
     while !coordinator.should_stop() {
         session.run(enqueue)?;
     }

@@ -13,8 +13,8 @@ mod line;
 mod seat;
 
 pub(crate) use line::{Line, receive, retry};
-pub use seat::block_on;
 pub(crate) use seat::{attend, await_others, is_attended, wake_at};
+pub use seat::{block_on, stay_in_background};
 
 use crate::channel::Wire;
 use distributed::brief;

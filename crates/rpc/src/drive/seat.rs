@@ -2,7 +2,7 @@
 
 use super::{Drive, Held, Line, Slept, Vain};
 use parking_lot::Mutex;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,6 +84,13 @@ impl Drop for Attended {
 
 thread_local! {
     static HERE: RefCell<Here> = RefCell::default();
+    static IN_BACKGROUND: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on, others move the bytes that the calling thread waits for: nobody waits for it, and its steps take as long as
+/// those of others. If it drove a connection that it shares with a thread in a hurry, that one would have to be woken by it.
+pub fn stay_in_background() {
+    IN_BACKGROUND.set(true);
 }
 
 /// To be called in each poll of what waits for an answer over this connection: a blocked thread will drive it.
@@ -137,7 +144,7 @@ impl Waiting {
             HERE.with_borrow_mut(|here| std::mem::replace(here, Here { is_blocked: true, ..Here::default() }));
         outer.lay_down();
         let seat = outer.seat.take().unwrap_or_else(Seat::new);
-        Waiting { seat, outer, is_relieved: false }
+        Waiting { seat, outer, is_relieved: IN_BACKGROUND.get() }
     }
 
     /// Waits until the future may have come further. False when the deadline has passed.
@@ -157,7 +164,7 @@ impl Waiting {
                     if let Some(drive) = drive {
                         drive.leave();
                     }
-                    if !awaits_others || !self.seat.look() {
+                    if !(awaits_others || IN_BACKGROUND.get()) || !self.seat.look() {
                         self.seat.park(until);
                     }
                 }
@@ -293,6 +300,16 @@ mod tests {
         assert_eq!(block_on(std::future::pending::<()>(), soon()), None);
         assert_eq!(block_on(restless, soon()), None);
         assert_eq!(block_on(async { 7 }, None), Some(7));
+    }
+
+    #[test]
+    fn a_thread_in_the_background_leaves_connections_to_others_for_good() {
+        let background = std::thread::spawn(|| {
+            stay_in_background();
+            [Waiting::begin().is_relieved, Waiting::begin().is_relieved]
+        });
+        assert_eq!(background.join().unwrap(), [true, true]);
+        assert!(!Waiting::begin().is_relieved);
     }
 
     #[test]
