@@ -11,11 +11,11 @@ use crate::denormals::FlushDenormals;
 use crossbeam_deque::{Injector, Steal, Stealer, Worker};
 use parking_lot::{Condvar, Mutex};
 use std::any::Any;
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Weak};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -35,6 +35,7 @@ impl Pool {
             helps: Injector::new(),
             stealers: deques.iter().map(Worker::stealer).collect(),
             searching: AtomicUsize::new(0),
+            helping: AtomicUsize::new(0),
             asleep: AtomicUsize::new(0),
             wakeups: Mutex::new(0),
             wake: Condvar::new(),
@@ -73,7 +74,18 @@ impl Pool {
 
     /// Whether a thread looks for work at this moment: it joins a loop at once, while others have to be woken.
     pub fn is_awake(&self) -> bool {
-        self.handle.as_ref().is_some_and(|handle| handle.shared.searching.load(Ordering::Relaxed) > 0)
+        self.handle.as_ref().is_some_and(|handle| handle.shared.looking() > 0)
+    }
+
+    /// Says that the calling thread waits for what runs on this pool: a [`Helper`] may then join its loops.
+    pub fn await_here(&self) {
+        if let Some(handle) = &self.handle {
+            AWAITED.with_borrow_mut(|awaited| {
+                if awaited.as_ptr() != Arc::as_ptr(&handle.shared) {
+                    *awaited = Arc::downgrade(&handle.shared);
+                }
+            });
+        }
     }
 
     /// Runs the work on a thread of the pool, never on the caller (unless the pool is `inline`).
@@ -328,6 +340,8 @@ struct Shared {
     stealers: Vec<Stealer<Task>>,
     /// Threads that look for work, and will see a task pushed now.
     searching: AtomicUsize,
+    /// Others that look for parts of loops.
+    helping: AtomicUsize,
     /// Threads that sleep and have not been told to wake.
     asleep: AtomicUsize,
     /// How many sleepers have been told to wake and have not done so yet.
@@ -347,6 +361,7 @@ thread_local! {
 
 impl Shared {
     fn push(self: &Arc<Self>, task: Task) {
+        let is_help = matches!(task, Task::Help(_));
         match task {
             Task::Help(_) => self.helps.push(task),
             Task::Run(_) => LOCAL.with(|local| match local.get() {
@@ -356,9 +371,15 @@ impl Shared {
         }
         // Pairs with the fence in `sleep`: either we see the sleeper, or it sees the task.
         fence(Ordering::SeqCst);
-        if self.searching.load(Ordering::Relaxed) == 0 {
+        let will_see = if is_help { self.looking() } else { self.searching.load(Ordering::Relaxed) };
+        if will_see == 0 {
             self.wake_one();
         }
+    }
+
+    /// How many will see a part of a loop that is pushed now.
+    fn looking(&self) -> usize {
+        self.searching.load(Ordering::Relaxed) + self.helping.load(Ordering::Relaxed)
     }
 
     fn wake_one(&self) {
@@ -375,7 +396,7 @@ impl Shared {
 
     /// Whether as many look as could help a loop, whose caller needs a core too.
     fn is_searched_enough(&self) -> bool {
-        self.searching.load(Ordering::Relaxed) >= (self.stealers.len() - 1).max(1)
+        self.looking() >= (self.stealers.len() - 1).max(1)
     }
 
     fn is_empty(&self) -> bool {
@@ -497,11 +518,55 @@ fn search(shared: &Shared, index: usize, deque: &Worker<Task>, start: Instant) -
     found
 }
 
+thread_local! {
+    /// Whose loops the calling thread waits for.
+    static AWAITED: RefCell<Weak<Shared>> = const { RefCell::new(Weak::new()) };
+}
+
+/// A thread that is awake and waits for what runs on a pool, and does a part of it meanwhile: it needs not be woken.
+pub struct Helper(Arc<Shared>);
+
+impl Helper {
+    /// For the pool that the calling thread waits for, if it does. To be asked often, as long as it lives.
+    pub fn here() -> Option<Helper> {
+        let shared = AWAITED.with_borrow(Weak::upgrade)?;
+        shared.helping.fetch_add(1, Ordering::SeqCst);
+        Some(Helper(shared))
+    }
+
+    /// Joins a loop, if there is one.
+    pub fn help(&self) {
+        if let Some(task) = take(|| self.0.helps.steal()) {
+            self.0.helping.fetch_sub(1, Ordering::SeqCst);
+            self.pass_on();
+            let flush = FlushDenormals::here();
+            task.run();
+            drop(flush);
+            self.0.helping.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Loops begun while this thread looked woke nobody.
+    fn pass_on(&self) {
+        fence(Ordering::SeqCst);
+        if self.0.looking() == 0 && !self.0.helps.is_empty() {
+            self.0.wake_one();
+        }
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        self.0.helping.fetch_sub(1, Ordering::SeqCst);
+        self.pass_on();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicU64;
-    use std::sync::mpsc;
+    use std::sync::{Barrier, mpsc};
 
     #[test]
     fn a_thread_that_looks_in_vain_stops_looking_until_work_comes_quickly() {
@@ -524,6 +589,46 @@ mod tests {
                 assert!(hits.iter().all(|&hit| hit == 1), "threads {threads} len {len} grain {grain}");
             }
         }
+    }
+
+    #[test]
+    fn a_thread_that_waits_joins_loops_while_the_pool_is_busy() {
+        assert!(Helper::here().is_none(), "it waits for nobody");
+        let pool = Pool::new(2);
+        let (release, busy) = (Arc::new(Barrier::new(3)), Arc::new(Barrier::new(3)));
+        for _ in 0..2 {
+            let (release, busy) = (release.clone(), busy.clone());
+            pool.spawn(Box::new(move || {
+                busy.wait();
+                release.wait();
+            }));
+        }
+        busy.wait();
+        pool.await_here();
+        let helper = Helper::here().unwrap();
+        assert!(pool.is_awake());
+        let both = Barrier::new(2);
+        std::thread::scope(|scope| {
+            // Each piece waits for the other one.
+            let caller = scope.spawn(|| pool.for_each(2, 1, &|_| _ = both.wait()));
+            while !caller.is_finished() {
+                helper.help();
+                std::thread::yield_now();
+            }
+        });
+        drop(helper);
+        assert!(!pool.is_awake());
+        release.wait();
+    }
+
+    #[test]
+    fn whole_kernels_are_not_left_to_a_thread_that_waits() {
+        let pool = Pool::new(1);
+        pool.await_here();
+        let _helper = Helper::here().unwrap();
+        let (done, end) = mpsc::channel();
+        pool.spawn(Box::new(move || done.send(()).unwrap()));
+        end.recv_timeout(Duration::from_secs(60)).unwrap();
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Blocking a thread until a future is done, while it drives the connection that the future waits for.
 
 use super::{Drive, Held, Line, Slept, Vain};
+use linalg::parallel::Helper;
 use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
 use std::pin::pin;
@@ -247,9 +248,16 @@ impl Seat {
         }
     }
 
-    /// Looks for a short while whether the future may have come further, if that has been worth it.
+    /// Looks for a short while whether the future may have come further, if that has been worth it. What this thread waits
+    /// for, if it is done in this process, is done with its help.
     fn look(&self) -> bool {
-        self.vain.look(|| self.is_woken())
+        let helper = Helper::here();
+        self.vain.look(|| {
+            if let Some(helper) = &helper {
+                helper.help();
+            }
+            self.is_woken()
+        })
     }
 
     /// Sleeps on a socket, unless there is something to do.

@@ -92,6 +92,7 @@ impl Future for StepFuture {
             if !step.finished.load(Ordering::Acquire) {
                 *waker = Some(cx.waker().clone());
                 drop(waker);
+                step.plan.device.pool().await_here();
                 self.state = State::Running(step);
                 return Poll::Pending;
             }
