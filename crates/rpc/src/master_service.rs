@@ -28,7 +28,6 @@ impl MasterService {
         match method {
             "CreateSession" => self.create_session(message, &call.connection).await,
             "ExtendSession" => self.extend_session(message, &call.connection).await,
-            "RunStep" => self.run_step(message, &call.connection, call.process).await,
             "PartialRunSetup" => self.partial_run_setup(message).await,
             "MakeCallable" => self.make_callable(message).await,
             "RunCallable" => self.run_callable(message, &call.connection).await,
@@ -55,17 +54,12 @@ impl MasterService {
         finish(&proto::ExtendSessionResponse { new_graph_version: extended.await? }, "ExtendSession")
     }
 
-    async fn run_step(
-        &self,
-        message: Pieces,
-        connection: &Arc<Connection>,
-        process: Option<u32>,
-    ) -> Result<Vec<Bytes>> {
+    async fn run_step(&self, call: Call) -> Result<Vec<Bytes>> {
         const FEED: u32 = 2;
-        let (request, feeds) = fields::split::<proto::RunStepRequest>(message, FEED, "a RunStep request")?;
-        self.master.heard(&request.session_handle, connection);
+        let (request, feeds) = fields::split::<proto::RunStepRequest>(call.message, FEED, "a RunStep request")?;
+        self.master.heard(&request.session_handle, &call.connection);
         let in_body = request.store_errors_in_response_body;
-        match self.run_split_step(request, feeds, process).await {
+        match self.run_split_step(request, feeds, call.process).await {
             Err(error) if in_body => finish(
                 &proto::RunStepResponse {
                     status_code: error.code as i32,
@@ -87,7 +81,9 @@ impl MasterService {
         const TENSOR: u32 = 1;
         self.requests.track(request.request_id, "RunStep (Master)")?;
         let mut feeds: Vec<_> = feeds.into_iter().map(fields::named_tensor).collect::<Result<_>>()?;
-        feeds.extend(lend::read_all(request.lent_feed, process).await?);
+        if !request.lent_feed.is_empty() {
+            feeds.extend(Box::pin(lend::read_all(request.lent_feed, process)).await?);
+        }
         let reply = self.master.run_step(RunStep {
             session: request.session_handle,
             feeds,
@@ -172,7 +168,11 @@ impl Service for MasterService {
     }
 
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<Result<Vec<Bytes>>> {
-        Box::pin(async move { self.answer(call).await })
+        // What runs often is apart from the others, which need more room.
+        match call.method.as_str() {
+            "RunStep" => Box::pin(async move { self.run_step(call).await }),
+            _ => Box::pin(async move { self.answer(call).await }),
+        }
     }
 }
 

@@ -446,10 +446,7 @@ async fn start(
     };
     let takes_long = service.takes_long(&method);
     let (phase, memory, caller) = (phase.clone(), memory.clone(), caller.clone());
-    let mut call = Some(Begun(Box::pin(async move {
-        answer(request, respond, service, method, memory, caller).await;
-        drop(phase); // a server that drains waits until the last of these is gone
-    })));
+    let mut call = Some(Begun(Box::pin(answer(request, respond, service, method, memory, caller, phase))));
     poll_fn(|cx| {
         if let Some(call) = call.take() {
             call.go_on(takes_long, busy, cx);
@@ -459,7 +456,7 @@ async fn start(
     .await;
 }
 
-/// A call that is to be answered.
+/// A call that is to be answered. It is allocated for each of them, and what is well below a kilobyte costs much less.
 pub(crate) struct Begun(pub(crate) BoxFuture<()>);
 
 impl Begun {
@@ -531,6 +528,7 @@ async fn answer(
     method: String,
     memory: Arc<Budget>,
     caller: Caller,
+    _until_answered: watch::Receiver<Phase>, // a server that drains waits until the last of these is gone
 ) {
     let (head, body) = request.into_parts();
     let limit = head.headers.get(timeout::GRPC_TIMEOUT).and_then(|value| timeout::parse(value.to_str().ok()?));

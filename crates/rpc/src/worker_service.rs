@@ -39,9 +39,6 @@ impl WorkerService {
     }
 
     async fn answer(&self, call: Call) -> Result<Vec<Bytes>> {
-        if call.method == "RunGraph" {
-            return self.run_graph(call).await;
-        }
         let (method, message) = (call.method.as_str(), call.message);
         match method {
             "GetStatus" => self.get_status(message).await,
@@ -128,7 +125,9 @@ impl WorkerService {
         self.requests.track(request.request_id, what)?;
         let options = request.exec_opts.unwrap_or_default();
         let mut send: Vec<_> = sends.into_iter().map(fields::named_tensor).collect::<Result<_>>()?;
-        send.extend(lend::read_all(request.lent, call.process).await?);
+        if !request.lent.is_empty() {
+            send.extend(Box::pin(lend::read_all(request.lent, call.process)).await?);
+        }
         let may_lend = request.may_lend && call.process.is_some();
         let reply = self.worker.run_graph(RunGraph {
             session: session(request.session_handle, request.create_worker_session_called)?,
@@ -220,7 +219,11 @@ impl Service for WorkerService {
     }
 
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<Result<Vec<Bytes>>> {
-        Box::pin(async move { self.answer(call).await })
+        // What runs often is apart from the others, which need more room.
+        match call.method.as_str() {
+            "RunGraph" => Box::pin(async move { self.run_graph(call).await }),
+            _ => Box::pin(async move { self.answer(call).await }),
+        }
     }
 }
 

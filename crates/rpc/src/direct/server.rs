@@ -212,12 +212,8 @@ impl Conversation {
         let reset = Arc::new(Reset::default());
         self.under_way.insert(call, reset.clone());
         let (phase, memory, caller) = (self.phase.clone(), self.memory.clone(), self.caller.clone());
-        let answers = self.answers.clone();
-        Begun(Box::pin(async move {
-            answer(arrived, service, method, memory, caller, reset, answers).await;
-            drop(phase); // a server that drains waits until the last of these is gone
-        }))
-        .go_on(takes_long, busy, cx);
+        let place = Place { reset, answers: self.answers.clone(), _until_answered: phase };
+        Begun(Box::pin(answer(arrived, service, method, memory, caller, place))).go_on(takes_long, busy, cx);
     }
 }
 
@@ -227,15 +223,23 @@ impl Drop for Conversation {
     }
 }
 
+/// A call's place in its conversation.
+struct Place {
+    reset: Arc<Reset>,
+    answers: Arc<Answers>,
+    /// A server that drains waits until the last of these is gone.
+    _until_answered: watch::Receiver<Phase>,
+}
+
 async fn answer(
     arrived: Arrived,
     service: Arc<dyn Service>,
     method: String,
     memory: Arc<Budget>,
     caller: Caller,
-    reset: Arc<Reset>,
-    answers: Arc<Answers>,
+    place: Place,
 ) {
+    let Place { reset, answers, .. } = &place;
     let Arrived { call, limit, message, .. } = arrived;
     let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
     let kept = Kept::default();
