@@ -56,5 +56,5 @@ ALL = [
         workload(growth.lookup(count * GB), ONE_AND_ONE, kinds=PYTHON, once=True, seconds=180, gigabytes=1.3 * count + 2)
         for count in (4, 8)
     ],
-    Workload("connections", None, {"worker": 1}, kinds=PYTHON, once=True, seconds=150),
+    Workload("connections", None, {"worker": 1}, kinds=PYTHON, seconds=150),
 ]

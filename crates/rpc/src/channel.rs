@@ -439,7 +439,8 @@ impl Link {
         read: &impl AsyncFn(&mut Incoming) -> Result<Option<T>, Broken>,
     ) -> Result<T, Trouble> {
         match sender {
-            Sender::Http(connection) => self.exchange_by_http(connection.clone(), call, read).await,
+            // Apart: it takes more room than a direct one, of which there are many more.
+            Sender::Http(connection) => Box::pin(self.exchange_by_http(connection.clone(), call, read)).await,
             #[cfg(target_os = "linux")]
             Sender::Direct(calls) => self.exchange_directly(calls, call, read).await,
         }

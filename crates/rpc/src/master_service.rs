@@ -8,6 +8,7 @@ use bytes::Bytes;
 use distributed::interface::{MasterInterface, RunStep, RunStepReply};
 use framework::{BoxFuture, Connection};
 use prost::Message;
+use std::mem::take;
 use std::sync::Arc;
 use tensor::{Error, Result, Tensor, internal};
 
@@ -54,12 +55,12 @@ impl MasterService {
         finish(&proto::ExtendSessionResponse { new_graph_version: extended.await? }, "ExtendSession")
     }
 
-    async fn run_step(&self, call: Call) -> Result<Vec<Bytes>> {
+    async fn run_step(self: Arc<Self>, call: Call) -> Result<Vec<Bytes>> {
         const FEED: u32 = 2;
-        let (request, feeds) = fields::split::<proto::RunStepRequest>(call.message, FEED, "a RunStep request")?;
+        let (mut request, feeds) = fields::split::<proto::RunStepRequest>(call.message, FEED, "a RunStep request")?;
         self.master.heard(&request.session_handle, &call.connection);
         let in_body = request.store_errors_in_response_body;
-        match self.run_split_step(request, feeds, call.process).await {
+        match self.run_split_step(&mut request, feeds, call.process).await {
             Err(error) if in_body => finish(
                 &proto::RunStepResponse {
                     status_code: error.code as i32,
@@ -74,7 +75,7 @@ impl MasterService {
 
     async fn run_split_step(
         &self,
-        request: proto::RunStepRequest,
+        request: &mut proto::RunStepRequest,
         feeds: Vec<Pieces>,
         process: Option<u32>,
     ) -> Result<Vec<Bytes>> {
@@ -82,15 +83,15 @@ impl MasterService {
         self.requests.track(request.request_id, "RunStep (Master)")?;
         let mut feeds: Vec<_> = feeds.into_iter().map(fields::named_tensor).collect::<Result<_>>()?;
         if !request.lent_feed.is_empty() {
-            feeds.extend(Box::pin(lend::read_all(request.lent_feed, process)).await?);
+            feeds.extend(Box::pin(lend::read_all(take(&mut request.lent_feed), process)).await?);
         }
         let reply = self.master.run_step(RunStep {
-            session: request.session_handle,
+            session: take(&mut request.session_handle),
             feeds,
             fetches: request.fetch.clone(),
-            targets: request.target,
-            options: request.options.unwrap_or_default(),
-            partial_run: request.partial_run_handle,
+            targets: take(&mut request.target),
+            options: request.options.take().unwrap_or_default(),
+            partial_run: take(&mut request.partial_run_handle),
         });
         let RunStepReply { fetches, metadata } = reply.await?;
         check_count(&request.fetch, &fetches)?;
@@ -170,7 +171,7 @@ impl Service for MasterService {
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<Result<Vec<Bytes>>> {
         // What runs often is apart from the others, which need more room.
         match call.method.as_str() {
-            "RunStep" => Box::pin(async move { self.run_step(call).await }),
+            "RunStep" => Box::pin(self.run_step(call)),
             _ => Box::pin(async move { self.answer(call).await }),
         }
     }

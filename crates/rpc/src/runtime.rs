@@ -79,13 +79,13 @@ pub fn sleep(time: Duration) -> Sleep {
     tokio::time::sleep(time)
 }
 
-/// The outcome of a future, or `None` if this time passes first. May be waited for on any thread. The future is its caller's:
-/// a call is a few kilobytes, which would be here once more.
-pub async fn within<F: Future>(limit: Option<Duration>, mut future: Pin<&mut F>) -> Option<F::Output> {
+/// The outcome of a future, or `None` if this time passes first. May be waited for on any thread. A large future stays with its
+/// owner, pinned: here it would be once more.
+pub async fn within<F: Future + Unpin>(limit: Option<Duration>, mut future: F) -> Option<F::Output> {
     let Some(end) = limit.and_then(|limit| Instant::now().checked_add(limit)) else { return Some(future.await) };
     let mut timer = None;
     poll_fn(|cx| {
-        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+        if let Poll::Ready(output) = Pin::new(&mut future).poll(cx) {
             return Poll::Ready(Some(output));
         }
         // A thread that is blocked on this looks at the clock itself, and the network's threads are left in peace.

@@ -4,7 +4,7 @@ use crate::Elapsed;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Instant;
@@ -31,13 +31,17 @@ struct State {
 }
 
 impl Timer {
-    /// The future's result, unless the deadline passes first. What is given up is dropped by whoever owns it.
-    pub async fn at_most<F: Future>(&self, future: F, deadline: Option<Instant>) -> Result<F::Output, Elapsed> {
-        let mut future = pin!(future);
+    /// The future's result, unless the deadline passes first. What is given up is dropped by whoever owns it, and large
+    /// ones stay with their owner, pinned: here they would be once more.
+    pub async fn at_most<F: Future + Unpin>(
+        &self,
+        mut future: F,
+        deadline: Option<Instant>,
+    ) -> Result<F::Output, Elapsed> {
         let Some(deadline) = deadline else { return Ok(future.await) };
         let alarm = Alarm { shared: &self.shared, key: (deadline, self.shared.number()) };
         poll_fn(|cx| {
-            if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            if let Poll::Ready(output) = Pin::new(&mut future).poll(cx) {
                 return Poll::Ready(Ok(output));
             }
             if Instant::now() >= deadline {
@@ -114,7 +118,7 @@ impl Drop for Alarm<'_> {
 mod tests {
     use super::*;
     use crate::block_on;
-    use std::future::pending;
+    use std::future::{pending, ready};
     use std::time::Duration;
 
     /// Longer than any of these tests takes.
@@ -132,8 +136,8 @@ mod tests {
         let deadline = soon(20);
         assert_eq!(block_on(timer.at_most(pending::<()>(), deadline), patience()), Ok(Err(Elapsed)));
         assert!(Instant::now() >= deadline.unwrap());
-        assert_eq!(block_on(timer.at_most(async { 7 }, patience()), patience()), Ok(Ok(7)));
-        assert_eq!(block_on(timer.at_most(async { 7 }, None), patience()), Ok(Ok(7)));
+        assert_eq!(block_on(timer.at_most(ready(7), patience()), patience()), Ok(Ok(7)));
+        assert_eq!(block_on(timer.at_most(ready(7), None), patience()), Ok(Ok(7)));
     }
 
     #[test]

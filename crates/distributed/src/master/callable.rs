@@ -48,7 +48,7 @@ impl MasterSession {
         if feeds.len() != names.len() {
             return Err(invalid!("callable {handle} takes {} feeds, found {}", names.len(), feeds.len()));
         }
-        let request = RunStep {
+        let mut request = RunStep {
             session: self.handle.clone(),
             feeds: names.iter().cloned().zip(feeds).collect(),
             fetches: callable.options.fetch.clone(),
@@ -56,7 +56,7 @@ impl MasterSession {
             options: callable.options.run_options.clone().unwrap_or_default(),
             partial_run: String::new(),
         };
-        self.run_planned(&callable.plan, request).await
+        self.run_planned(&callable.plan, &mut request).await
     }
 
     fn callable(&self, handle: i64) -> Result<Arc<Callable>> {

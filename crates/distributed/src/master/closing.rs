@@ -34,12 +34,12 @@ impl Closing {
     }
 
     /// Ends with `None` when closed, with the call's result otherwise, whichever is first.
-    pub(super) async fn unless_closed<T>(&self, call: impl Future<Output = T>) -> Option<T> {
-        UnlessClosed { closing: self, id: None, call: std::pin::pin!(call) }.await
+    pub(super) fn unless_closed<'a, 'f, F: Future>(&'a self, call: Pin<&'f mut F>) -> UnlessClosed<'a, 'f, F> {
+        UnlessClosed { closing: self, id: None, call }
     }
 }
 
-struct UnlessClosed<'a, 'f, F> {
+pub(super) struct UnlessClosed<'a, 'f, F> {
     closing: &'a Closing,
     id: Option<u64>,
     call: Pin<&'f mut F>,

@@ -18,6 +18,7 @@ use futures_util::future::join_all;
 use members::Members;
 use runtime::Timer;
 use session::MasterSession;
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 use tensor::{Result, Tensor, aborted, invalid};
@@ -105,7 +106,10 @@ impl MasterInterface for Master {
     }
 
     fn run_step(&self, request: RunStep) -> Call<'_, RunStepReply> {
-        Box::pin(async move { self.session(&request.session)?.run(request).await })
+        match self.session(&request.session) {
+            Ok(session) => Box::pin(session.run(request)),
+            Err(error) => Box::pin(ready(Err(error))),
+        }
     }
 
     fn partial_run_setup(

@@ -17,6 +17,7 @@ use plan::place::Choice;
 use plan::{PlacedGraph, RunSignature, inline_functions, place};
 use runtime::brief;
 use std::collections::{BTreeSet, HashMap};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -137,17 +138,17 @@ impl MasterSession {
         }
     }
 
-    pub(super) async fn run(&self, request: RunStep) -> Result<RunStepReply> {
+    pub(super) async fn run(self: Arc<Self>, mut request: RunStep) -> Result<RunStepReply> {
         if self.closing.is_closed() {
             return Err(cancelled!("Session has been closed."));
         }
         if !request.partial_run.is_empty() {
-            return self.run_partially(request).await;
+            return Box::pin(self.run_partially(request)).await;
         }
         let names = |feeds: &[(String, tensor::Tensor)]| feeds.iter().map(|(name, _)| name.clone()).collect();
         let signature = RunSignature::new(names(&request.feeds), request.fetches.clone(), request.targets.clone())?;
         let plan = self.plan(signature).await?;
-        self.run_planned(&plan, request).await
+        self.run_planned(&plan, &mut request).await
     }
 
     /// When a step that starts now must have ended.
@@ -164,7 +165,7 @@ impl MasterSession {
         brief::enough_time().await;
         let placed = self.graph.lock().placed.clone();
         // Two runs may plan the same at once; the first to finish is kept.
-        let made = Arc::new(ClientGraph::make(self, &placed, &signature).await?);
+        let made = Arc::new(Box::pin(ClientGraph::make(self, &placed, &signature)).await?);
         Ok(self.plans.lock().entry(signature).or_insert(made).clone())
     }
 
@@ -226,7 +227,7 @@ impl MasterSession {
             call.inspect_err(|e| tracing::warn!(%task, "closing a session: {e}"))
         });
         let deadline = self.shared.env.now() + CLOSING_MAX;
-        let _ = self.shared.timer.at_most(join_all(calls), Some(deadline)).await;
+        let _ = self.shared.timer.at_most(pin!(join_all(calls)), Some(deadline)).await;
     }
 
     pub(super) fn partial_step(&self, handle: &str) -> Result<(i64, Arc<ClientGraph>)> {

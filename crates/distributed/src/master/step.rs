@@ -9,6 +9,7 @@ use runtime::Elapsed;
 use runtime::brief;
 use std::collections::HashSet;
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -30,10 +31,11 @@ const CAUSE_MAX: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_millis(200);
 
 impl MasterSession {
-    pub(super) async fn run_planned(&self, plan: &ClientGraph, request: RunStep) -> Result<RunStepReply> {
+    /// Runs a step of a plan; takes the feeds out of the request.
+    pub(super) async fn run_planned(&self, plan: &ClientGraph, request: &mut RunStep) -> Result<RunStepReply> {
         let deadline = self.deadline(&request.options);
         let step = self.new_step_id();
-        let mut cut = plan.cut(&self.handle, step, request.feeds, &request.fetches)?;
+        let mut cut = plan.cut(&self.handle, step, std::mem::take(&mut request.feeds), &request.fetches)?;
         let trace = request.options.trace_level != NO_TRACE;
         for run in &mut cut.runs {
             (run.trace, run.deadline) = (trace, deadline);
@@ -67,7 +69,8 @@ impl MasterSession {
         let runs = std::mem::take(&mut cut.runs);
         let tasks =
             || plan.parts.iter().filter(|p| !p.is_own).map(|p| p.task.to_string()).collect::<Vec<_>>().join(", ");
-        let call = self.closing.unless_closed(self.run_all(plan, runs, bringing));
+        let run = pin!(self.run_all(plan, runs, bringing));
+        let call = self.closing.unless_closed(run);
         match plan.parts.as_slice() {
             [part] if part.is_own => self.or_closed(call.await),
             _ => {
@@ -140,7 +143,7 @@ impl MasterSession {
                     }
                     replies[i] = Some(reply);
                 }
-                Err(e) => return Err(self.root_cause(e, calls).await),
+                Err(e) => return Err(Box::pin(self.root_cause(e, calls)).await),
             }
         }
         Ok(replies.into_iter().flatten().collect())
@@ -165,7 +168,7 @@ impl MasterSession {
             None
         };
         let deadline = self.shared.env.now() + CAUSE_MAX;
-        self.shared.timer.at_most(search, Some(deadline)).await.ok().flatten().unwrap_or(first)
+        self.shared.timer.at_most(pin!(search), Some(deadline)).await.ok().flatten().unwrap_or(first)
     }
 
     fn new_step_id(&self) -> i64 {

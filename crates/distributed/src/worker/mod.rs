@@ -293,7 +293,10 @@ impl WorkerInterface for Worker {
     }
 
     fn run_graph(&self, request: RunGraph) -> Call<'_, RunGraphReply> {
-        Box::pin(self.execute(request))
+        match request.partial {
+            None => Box::pin(self.execute(request)),
+            Some(partial) => Box::pin(self.execute_in_part(request, partial)),
+        }
     }
 
     fn can_bring(&self) -> bool {

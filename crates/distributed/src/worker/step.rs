@@ -11,7 +11,7 @@ use runtime::{Elapsed, LocalRendezvous, StepFuture, Watcher};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tensor::{Error, Result, Tensor, deadline_exceeded, invalid};
@@ -26,24 +26,21 @@ pub(super) struct PartialRun {
 }
 
 impl Worker {
-    pub(super) async fn execute(&self, request: RunGraph) -> Result<RunGraphReply> {
-        match request.partial {
-            Some(partial) => {
-                let (deadline, awaited) = (request.deadline, fetch_names(&request));
-                let call = self.execute_partially(request, partial);
-                self.timer.at_most(call, deadline).await.unwrap_or_else(|Elapsed| Err(overdue(&awaited)))
-            }
-            None => self.execute_whole(request).await,
-        }
+    /// A call of a partial run.
+    pub(super) async fn execute_in_part(&self, request: RunGraph, partial: Partial) -> Result<RunGraphReply> {
+        let (deadline, awaited) = (request.deadline, fetch_names(&request));
+        let call = pin!(self.execute_partially(request, partial));
+        self.timer.at_most(call, deadline).await.unwrap_or_else(|Elapsed| Err(overdue(&awaited)))
     }
 
-    async fn execute_whole(&self, request: RunGraph) -> Result<RunGraphReply> {
+    /// The whole of a step.
+    pub(super) async fn execute(&self, mut request: RunGraph) -> Result<RunGraphReply> {
         let session = self.session(&request.session)?;
         let graph = session.graph(&request.graph)?;
         graph.heard_over(request.connection.as_ref());
         let rendezvous = self.steps.start(request.step, &session.handle);
         let guard = EndOnDrop { worker: Some(self), step: request.step };
-        let result = self.run_to_end(&session, &graph, &rendezvous, request).await;
+        let result = self.run_to_end(&session, &graph, &rendezvous, &mut request).await;
         if let Err(e) = &result {
             rendezvous.abort(e.clone());
         }
@@ -56,18 +53,18 @@ impl Worker {
         session: &WorkerSession,
         graph: &RegisteredGraph,
         rendezvous: &LocalRendezvous,
-        request: RunGraph,
+        request: &mut RunGraph,
     ) -> Result<RunGraphReply> {
         self.running.count();
         let trace = request.trace.then(|| Arc::new(Trace::default()));
         let began = if request.trace { self.env.wall_micros() } else { 0 };
-        let expected = Expected { has_early: !request.send.is_empty(), bringing: request.bringing };
-        for (key, value) in request.send {
+        let expected = Expected { has_early: !request.send.is_empty(), bringing: request.bringing.take() };
+        for (key, value) in std::mem::take(&mut request.send) {
             rendezvous.send(&key, Delivery::Tensor(value))?;
         }
         let mut running = self.start(session, graph, rendezvous, request.step, trace.clone(), expected);
         let noted = self.noted(request.step, session, &mut running);
-        let result = self.timer.at_most(noted, request.deadline).await;
+        let result = self.timer.at_most(pin!(noted), request.deadline).await;
         result.unwrap_or_else(|Elapsed| Err(overdue(&running.waiting())))?;
         let mut recv = Vec::with_capacity(request.recv.len());
         for key in &request.recv {
