@@ -9,6 +9,7 @@ use crate::server::SHORT_MAX;
 use bytes::Bytes;
 use distributed::brief;
 use framework::{Env, SystemEnv};
+use parking_lot::Mutex;
 use proto::LentTensor;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +19,9 @@ use tensor::{DType, Result, Shape, Tensor, invalid};
 const LEND_MIN: usize = 64 << 10;
 /// What is longer is read by several threads.
 const PART: usize = 8 << 20;
-const PARTS_MAX: usize = 4;
+const THREADS_MAX: usize = 4;
+/// How much of it one reads at a time.
+const PIECE: usize = 1 << 20;
 
 /// A tensor that another process reads. The seal is broken first: fields are dropped in order.
 pub(crate) struct Loan {
@@ -119,18 +122,21 @@ fn copy_mapped(lent: &LentTensor, buffer: &mut [u8]) -> bool {
     return false;
 }
 
+/// Several threads take piece after piece, so that none waits for one whose core is slower.
 fn copy_by_system(lent: &LentTensor, buffer: &mut [u8]) -> io::Result<()> {
-    let parts = buffer.len().div_ceil(PART).clamp(1, PARTS_MAX.min(runtime::cores()));
-    let part_len = buffer.len().div_ceil(parts).max(1);
-    let copy = |index: usize, part: &mut [u8]| {
-        let address = lent.address.wrapping_add((index * part_len) as u64);
-        memory::read(lent.process, address, part)
+    let threads = buffer.len().div_ceil(PART).clamp(1, THREADS_MAX.min(runtime::cores()));
+    let pieces = Mutex::new(buffer.chunks_mut(PIECE).enumerate());
+    let next = || pieces.lock().next();
+    let copy = || {
+        while let Some((index, piece)) = next() {
+            let address = lent.address.wrapping_add((index * PIECE) as u64);
+            memory::read(lent.process, address, piece)?;
+        }
+        Ok(())
     };
     std::thread::scope(|scope| {
-        let mut parts = buffer.chunks_mut(part_len).enumerate();
-        let first = parts.next();
-        let others: Vec<_> = parts.map(|(i, part)| scope.spawn(move || copy(i, part))).collect();
-        first.map_or(Ok(()), |(i, part)| copy(i, part))?;
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(copy)).collect();
+        copy()?;
         others.into_iter().try_for_each(|other| other.join().unwrap_or_else(|_| Err(io::Error::other("a panic"))))
     })
 }
