@@ -2,11 +2,12 @@
 
 use crate::train::latest_checkpoint;
 use crate::{Graph, Session};
+use linalg::number::Number;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 use storage::{BundleReader, LocalFiles};
-use tensor::{DType, Error, Result, Shape, Tensor, not_found};
+use tensor::{DType, Element, Error, Result, Shape, Tensor, bf16, not_found};
 
 const INDEX: &str = ".index";
 
@@ -106,15 +107,23 @@ impl Checkpoint {
     }
 }
 
-/// A tensor's elements as numbers; none if they are not.
+/// A tensor's elements as numbers, just as they are; none if they are not.
 pub fn numbers(tensor: &Tensor) -> Result<Option<Vec<f64>>> {
-    let dtype = tensor.dtype();
-    if !dtype.is_floating() && !dtype.is_integer() && dtype != DType::Bool {
-        return Ok(None);
+    fn exactly<T: Element + Number>(tensor: &Tensor) -> Result<Option<Vec<f64>>> {
+        Ok(Some(tensor.as_slice::<T>()?.iter().map(|value| value.to_f64()).collect()))
     }
-    let g = Graph::new();
-    let values = g.constant(tensor.clone()).cast::<f64>();
-    Session::new(&g)?.run(&values)?.into_vec().map(Some)
+    match tensor.dtype() {
+        // To a kernel the smallest of these are zero.
+        DType::F32 => exactly::<f32>(tensor),
+        DType::F64 => exactly::<f64>(tensor),
+        DType::BF16 => exactly::<bf16>(tensor),
+        dtype if dtype.is_floating() || dtype.is_integer() || dtype == DType::Bool => {
+            let g = Graph::new();
+            let values = g.constant(tensor.clone()).cast::<f64>();
+            Session::new(&g)?.run(&values)?.into_vec().map(Some)
+        }
+        _ => Ok(None),
+    }
 }
 
 /// The prefix that a file of a checkpoint begins with.
@@ -191,6 +200,15 @@ mod tests {
         let e = checkpoint.read("v").unwrap_err();
         assert!(e.message.contains("there is no tensor 'v'") && e.message.contains("did you mean"), "{e}");
         assert_eq!(numbers(&Tensor::string("x")).unwrap(), None);
+    }
+
+    #[test]
+    fn the_smallest_numbers_are_shown_as_they_are() {
+        let smallest =
+            [Tensor::from(f32::from_bits(1)), Tensor::from(f64::from_bits(1)), Tensor::from(bf16::from_bits(1))];
+        let values = smallest.map(|tensor| numbers(&tensor).unwrap().unwrap()[0]);
+        assert_eq!(values, [f64::from(f32::from_bits(1)), f64::from_bits(1), f64::from(bf16::from_bits(1))]);
+        assert_eq!(numbers(&Tensor::from(true)).unwrap(), Some(vec![1.0]));
     }
 
     #[test]
