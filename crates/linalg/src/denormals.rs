@@ -76,8 +76,10 @@ mod control {
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
+    use crate::number::Field;
     use crate::optim::Adam;
     use crate::parallel::Pool;
+    use half::bf16;
     use std::hint::black_box;
 
     fn product() -> f32 {
@@ -100,6 +102,15 @@ mod tests {
         let (tell, told) = std::sync::mpsc::channel();
         Pool::new(1).spawn(Box::new(move || tell.send(product()).unwrap()));
         assert_eq!(told.recv(), Ok(0.0));
+    }
+
+    #[test]
+    fn a_power_of_what_is_too_small_is_that_of_zero() {
+        let _flush = FlushDenormals::here();
+        for base in [1e-40f32, -1e-40] {
+            assert_eq!([base.pow(0.5), base.pow(-2.0), base.pow(0.0)], [0.0, f32::INFINITY, 1.0]);
+        }
+        assert_eq!((1e-310f64.pow(0.5), bf16::from_bits(1).pow(bf16::from_f32(0.5))), (0.0, bf16::ZERO));
     }
 
     #[test]
