@@ -5,6 +5,7 @@
 Needs a Python with TensorFlow and TensorBoard, and cargo. Prints a line per check and a closing line; exits with 1 if any failed.
 """
 
+import glob
 import os
 import subprocess
 import sys
@@ -54,6 +55,24 @@ def many_tensors_come_out_byte_for_byte_the_same(folder):
     for end in [".index", ".data-00000-of-00001"]:
         with open(os.path.join(folder, "many.ckpt" + end), "rb") as ours, open(theirs + end, "rb") as other:
             assert ours.read() == other.read(), f"{end} differs"
+
+
+def a_checkpoint_of_several_data_files_is_read_and_merged(folder):
+    halves = [os.path.join(folder, f"large-{half}.ckpt") for half in range(2)]
+    merged = os.path.join(folder, "large.ckpt")
+
+    def check(prefix, half):
+        reader = tf.train.load_checkpoint(prefix)
+        for i in range(3):
+            wanted = np.arange(i, i + (6 << 20), dtype=np.uint32)
+            np.testing.assert_array_equal(reader.get_tensor(f"half{half}/{i}"), wanted)
+
+    for half, prefix in enumerate(halves):
+        assert len(glob.glob(prefix + ".data-*")) == min(2, os.cpu_count()), glob.glob(prefix + "*")
+        check(prefix, half)
+    tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=halves, destination_prefix=merged)
+    for half in range(2):
+        check(merged, half)
 
 
 NUMBERS = np.arange(6).reshape(2, 3)
@@ -240,6 +259,7 @@ CHECKS = [
     checkpoint_is_found_and_read,
     sliced_tensors_are_restored,
     many_tensors_come_out_byte_for_byte_the_same,
+    a_checkpoint_of_several_data_files_is_read_and_merged,
     their_savers_checkpoints_are_restored_by_us,
     our_savers_checkpoints_are_restored,
     our_meta_graphs_are_imported,

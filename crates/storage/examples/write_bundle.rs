@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use storage::{
-    BundleWriter, CHECKPOINT_STATE_NAME, Compression, EventWriter, LocalFiles, MergeOptions, RecordWriter, TensorSlice,
-    merge_bundles, write_checkpoint_state,
+    BundleWriter, CHECKPOINT_STATE_NAME, Compression, EventWriter, LocalFiles, MergeOptions, RecordWriter, Stored,
+    TensorSlice, merge_bundles, write_checkpoint_state,
 };
 use tensor::{Bytes, Complex, Result, Shape, Tensor, bf16, f16};
 
@@ -24,6 +24,7 @@ fn main() -> Result<()> {
     };
     write_sharded_checkpoint(&dir)?;
     write_large_index(&dir)?;
+    write_several_files(&dir)?;
     write_records(&dir)?;
     write_events(&dir)?;
     let state = proto::CheckpointState {
@@ -67,6 +68,20 @@ fn write_large_index(dir: &Path) -> Result<()> {
         writer.add(&format!("layer{}/unit{i}/weights", i % 97), &Tensor::scalar(i))?;
     }
     writer.finish()
+}
+
+/// Large enough to be written to several data files; the values of each start with another number.
+fn write_several_files(dir: &Path) -> Result<()> {
+    for half in 0..2 {
+        let names: Vec<String> = (0..3).map(|i| format!("half{half}/{i}")).collect();
+        let values = |i: u32| Tensor::from_vec([6 << 20], (i..i + (6 << 20)).collect());
+        let tensors = (0..3).map(values).collect::<Result<Vec<_>>>()?;
+        let stored = names.iter().zip(&tensors).map(|(name, tensor)| Stored { name, slice: None, tensor });
+        let mut writer = BundleWriter::create(Arc::new(LocalFiles), &dir.join(format!("large-{half}.ckpt")))?;
+        writer.add_all(&stored.collect::<Vec<_>>())?;
+        writer.finish()?;
+    }
+    Ok(())
 }
 
 fn write_records(dir: &Path) -> Result<()> {

@@ -27,7 +27,7 @@ mod record;
 mod slice;
 mod table;
 
-pub use bundle::{BundleReader, BundleWriter, MergeOptions, TensorInfo, merge_bundles};
+pub use bundle::{BundleReader, BundleWriter, MergeOptions, Stored, TensorInfo, merge_bundles};
 pub use checkpoint_state::{
     CHECKPOINT_STATE_NAME, checkpoint_exists, latest_checkpoint, read_checkpoint_state, write_checkpoint_state,
 };

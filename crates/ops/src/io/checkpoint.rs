@@ -4,7 +4,7 @@ use framework::kernel::kernel;
 use framework::{InferenceContext, Kernel, KernelContext, Op, shapes};
 use std::path::PathBuf;
 use std::sync::Arc;
-use storage::{BundleReader, BundleWriter, LocalFiles, MergeOptions, TensorSlice, merge_bundles};
+use storage::{BundleReader, BundleWriter, LocalFiles, MergeOptions, Stored, TensorSlice, merge_bundles};
 use tensor::{Code, DType, PartialShape, Result, Tensor, invalid};
 
 /// The ops of this file.
@@ -121,16 +121,13 @@ impl Kernel for Save {
         let prefix = path(ctx.input(0))?;
         let count = ctx.num_inputs() - 3;
         let names = names_and_slices(ctx, count)?;
+        let stored = names.iter().enumerate().map(|(i, (name, slice))| {
+            let slice = (!slice.is_empty()).then(|| TensorSlice::parse_with_shape(slice)).transpose()?;
+            Ok(Stored { name, slice, tensor: ctx.input(3 + i) })
+        });
+        let stored = stored.collect::<Result<Vec<_>>>()?;
         let mut writer = BundleWriter::create(Arc::new(LocalFiles), &prefix)?;
-        for (i, (name, slice)) in names.iter().enumerate() {
-            let tensor = ctx.input(3 + i);
-            if slice.is_empty() {
-                writer.add(name, tensor)?;
-            } else {
-                let (full, slice) = TensorSlice::parse_with_shape(slice)?;
-                writer.add_slice(name, &full, &slice, tensor)?;
-            }
-        }
+        writer.add_all(&stored)?;
         writer.finish()
     }
 }

@@ -17,7 +17,7 @@ use tensor::Result;
 
 pub use merge::{MergeOptions, merge_bundles};
 pub use reader::{BundleReader, TensorInfo};
-pub use writer::BundleWriter;
+pub use writer::{BundleWriter, Stored};
 
 use crate::files::{Files, parent_dir, with_suffix};
 use crate::table::TableWriter;

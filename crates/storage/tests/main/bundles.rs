@@ -500,3 +500,77 @@ fn large_tensors_and_many_go_to_a_real_disk_and_back() {
     assert!(reader.read("large").unwrap().as_bytes().unwrap() == large.as_bytes().unwrap());
     assert_eq!(std::fs::read_dir(prefix.parent().unwrap()).unwrap().count(), 2);
 }
+
+/// The shape of a whole, and the slice of it, if this is not all.
+type Part = Option<(Shape, TensorSlice)>;
+
+/// Tensors of about 40, 30 and 10 MB, some small ones, and parts; each has values of its own.
+fn large_ones() -> Vec<(String, Part, Tensor)> {
+    let values = |seed: u32, len: usize| {
+        let values = (0..len as u32).map(|i| i.wrapping_mul(2_654_435_761).rotate_left(seed)).collect();
+        Tensor::from_vec([len], values).unwrap()
+    };
+    let mut tensors: Vec<_> = [10_000_000, 7_500_000, 3, 2_500_000, 1_000]
+        .into_iter()
+        .enumerate()
+        .map(|(i, len)| (format!("layer{i}"), None, values(i as u32, len)))
+        .collect();
+    for (seed, slice) in [(7, "0,100"), (8, "100,200")] {
+        let slice = TensorSlice::parse(slice).unwrap();
+        let len = slice.shape_within(&Shape::from([300])).unwrap().num_elements();
+        tensors.push(("parts".into(), Some((Shape::from([300]), slice)), values(seed, len)));
+    }
+    let text = Tensor::from_strings([2], vec![Bytes::from_static(b"two"), Bytes::from_static(b"words")]).unwrap();
+    tensors.push(("text".into(), None, text));
+    tensors
+}
+
+fn write_large(files: &MemoryFiles) -> Result<()> {
+    let tensors = large_ones();
+    let stored = tensors.iter().map(|(name, slice, tensor)| Stored { name, slice: slice.clone(), tensor });
+    let mut writer = BundleWriter::create(Arc::new(files.clone()), Path::new(PREFIX))?;
+    writer.add("before", &Tensor::scalar(1i32))?;
+    writer.add_all(&stored.collect::<Vec<_>>())?;
+    writer.add("after", &Tensor::scalar(2i32))?;
+    writer.finish()
+}
+
+#[test]
+fn large_tensors_are_written_to_several_files_at_once_and_read_from_them() {
+    let files = MemoryFiles::new();
+    write_large(&files).unwrap();
+    let several = std::thread::available_parallelism().map_or(1, usize::from).min(2); // 80 MB are 2 times 32
+    let sizes: Vec<usize> = files
+        .paths()
+        .iter()
+        .filter(|path| path.extension().unwrap() != "index")
+        .map(|path| files.contents(path).unwrap().len())
+        .collect();
+    assert_eq!(sizes.len(), several, "{:?}", files.paths());
+    assert!(sizes.iter().all(|&size| size >= 80_000_000 / several), "{sizes:?}");
+    let reader = BundleReader::open(Arc::new(files.clone()), Path::new(PREFIX)).unwrap();
+    for (name, slice, wanted) in large_ones() {
+        let found = slice.map_or_else(|| reader.read(&name), |(_, slice)| reader.read_slice(&name, &slice)).unwrap();
+        match wanted.as_strings() {
+            Ok(wanted) => assert_eq!(found.as_strings().unwrap(), wanted, "{name}"),
+            Err(_) => assert!(found.as_bytes().unwrap() == wanted.as_bytes().unwrap(), "{name} differs"),
+        }
+    }
+    for (name, wanted) in [("before", 1), ("after", 2)] {
+        assert_eq!(reader.read(name).unwrap().item::<i32>().unwrap(), wanted);
+    }
+    let again = MemoryFiles::new();
+    write_large(&again).unwrap();
+    assert_eq!(files.paths(), again.paths());
+    for path in files.paths() {
+        assert!(files.contents(&path).unwrap() == again.contents(&path).unwrap(), "{} differs", path.display());
+    }
+}
+
+#[test]
+fn a_full_disk_while_several_files_are_written_leaves_nothing() {
+    let files = MemoryFiles::new();
+    files.fail_after_bytes(50_000_000);
+    assert_eq!(write_large(&files).unwrap_err().code, Code::ResourceExhausted);
+    assert_eq!(files.paths(), Vec::<PathBuf>::new());
+}
