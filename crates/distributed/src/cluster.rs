@@ -2,9 +2,9 @@
 
 use crate::interface::WorkerInterface;
 use crate::nearest::nearest;
-use framework::{BoxFuture, DeviceName, DeviceSpec};
+use framework::{BoxFuture, DeviceName, DeviceSpec, FastMap};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -310,7 +310,7 @@ pub struct Peers {
     cluster: ClusterSpec,
     own: TaskName,
     network: Arc<dyn Network>,
-    known: Mutex<HashMap<TaskName, Arc<dyn WorkerInterface>>>,
+    known: Mutex<FastMap<TaskName, Arc<dyn WorkerInterface>>>,
 }
 
 impl Peers {

@@ -6,6 +6,7 @@ pub mod attr;
 pub mod call;
 pub mod device;
 pub mod env;
+pub mod fast;
 pub mod gradient;
 pub mod graph;
 pub mod interpret;
@@ -26,6 +27,7 @@ pub use attr::{Attr, Attrs, FromAttr};
 pub use call::{Callable, Function, Functions};
 pub use device::{CpuDevice, Device, DeviceName, DeviceSpec};
 pub use env::{Env, SystemEnv};
+pub use fast::{FastMap, FastSet};
 pub use gradient::{Grad, GradValue, IndexedSlices, gated_gradients, gradients};
 pub use graph::{Graph, Node, NodeId, Output};
 pub use kernel::{

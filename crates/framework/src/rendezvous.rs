@@ -1,11 +1,13 @@
 //! Where the two ends of a cut edge meet.
 
 use crate::device::DeviceName;
+use crate::fast;
 use crate::kernel::BoxFuture;
 use std::any::Any;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use tensor::{Error, Result, Tensor, invalid};
@@ -40,16 +42,29 @@ impl RendezvousKey {
         RendezvousKey::made(format!("{send};{incarnation:016x};{recv};{edge};{frame}:{iteration}"))
     }
 
-    /// The key as text from outside.
+    /// The key as text from outside. The same come in every step: of the last ones, each thread remembers some.
     pub fn from_text(text: &str) -> RendezvousKey {
-        RendezvousKey::made(text.to_string())
+        const PLACES: usize = 4096;
+        const LEN_MAX: usize = 512;
+        thread_local! {
+            static KNOWN: RefCell<Vec<Option<RendezvousKey>>> = const { RefCell::new(Vec::new()) };
+        }
+        if text.len() > LEN_MAX {
+            return RendezvousKey::made(text.to_string());
+        }
+        KNOWN.with_borrow_mut(|known| {
+            known.resize(PLACES, None);
+            let place = &mut known[fast::hash(text) as usize % PLACES];
+            if let Some(key) = place.as_ref().filter(|key| key.as_str() == text) {
+                return key.clone();
+            }
+            place.insert(RendezvousKey::made(text.to_string())).clone()
+        })
     }
 
     fn made(text: String) -> RendezvousKey {
-        static HASHING: OnceLock<RandomState> = OnceLock::new();
-        let hashing = HASHING.get_or_init(RandomState::new);
         let edge = text.rsplit_once(';').map_or(text.as_str(), |(edge, _)| edge);
-        let (hash, edge_hash) = (hashing.hash_one(&text), hashing.hash_one(edge));
+        let (hash, edge_hash) = (fast::hash(&text), fast::hash(edge));
         let edge_start = edge.rfind(';').unwrap_or_default();
         let (source, sender) = (source_task(&text), OnceLock::new());
         RendezvousKey(Arc::new(Key { hash, edge_hash, edge_start, source, sender, text: text.into() }))
@@ -215,6 +230,20 @@ pub trait Rendezvous: Send + Sync {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_that_come_again_are_found() {
+        let text = |i: usize| format!("/job:ps/replica:0/task:0/device:CPU:0;1;/job:worker/replica:0/task:0;{i};0:0");
+        let first = RendezvousKey::from_text(&text(0));
+        assert!(Arc::ptr_eq(&first.0, &RendezvousKey::from_text(&text(0)).0));
+        // More than are remembered: some take the places of others.
+        for i in (0..10_000).chain(0..10_000) {
+            assert_eq!(RendezvousKey::from_text(&text(i)).as_str(), text(i));
+        }
+        assert_eq!(RendezvousKey::from_text(&text(0)), first);
+        let long = "x".repeat(1000);
+        assert_eq!(RendezvousKey::from_text(&long), RendezvousKey::from_text(&long));
+    }
 
     #[test]
     fn keys_from_outside_are_checked() {

@@ -1,8 +1,8 @@
 //! What outlives a step: variables, queues, tables, in containers on a device.
 
+use crate::fast::FastMap;
 use parking_lot::Mutex;
 use std::any::Any;
-use std::collections::HashMap;
 use std::sync::Arc;
 use tensor::{DType, PartialShape, ResourceHandle, Result, Tensor, failed_precondition, invalid, not_found};
 
@@ -15,11 +15,11 @@ pub trait Resource: Any + Send + Sync {
 /// The resources of a device, by container, type and name.
 pub struct Resources {
     default_container: String,
-    table: Mutex<HashMap<String, Container>>,
+    table: Mutex<FastMap<String, Container>>,
 }
 
 /// By the type's name, then by the resource's.
-type Container = HashMap<&'static str, HashMap<String, Arc<dyn Any + Send + Sync>>>;
+type Container = FastMap<&'static str, FastMap<String, Arc<dyn Any + Send + Sync>>>;
 
 impl Resources {
     /// No resources yet; an empty container name in a node will mean `default_container`.

@@ -137,7 +137,9 @@ impl Channel {
         let link = self.link(call.lane).clone();
         let started = Instant::now();
         let limit = limit.map(|limit| limit.saturating_add(LATE_GRACE));
-        let answer = runtime::within(limit, pin!(link.call(&call, read))).await;
+        // Apart: what awaits this is in memory of its own as well, and together they are more than the allocator's threads
+        // keep for themselves.
+        let answer = runtime::within(limit, Box::pin(link.call(&call, read))).await;
         match answer {
             Some(answer) => answer,
             None => Err(deadline_exceeded!(

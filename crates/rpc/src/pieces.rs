@@ -56,6 +56,14 @@ impl Pieces {
         self.len += part.len();
     }
 
+    /// Takes the first piece.
+    pub fn pop(&mut self) -> Option<Bytes> {
+        let next = self.more.pop_front().unwrap_or_default();
+        let first = std::mem::replace(&mut self.first, next);
+        self.len -= first.len();
+        Some(first).filter(|first| !first.is_empty())
+    }
+
     /// Everything in one piece, copied so that it holds no more memory than it needs.
     pub fn contiguous(mut self) -> Bytes {
         let mut bytes = BytesMut::with_capacity(self.len);
@@ -368,6 +376,15 @@ mod tests {
         assert_eq!(front.copy_to_bytes(3), "abc");
         assert_eq!((p.get_u8(), p.copy_to_bytes(2)), (b'd', Bytes::from_static(b"ef")));
         assert!(p.is_empty() && p.split_to(0).is_empty());
+    }
+
+    #[test]
+    fn pieces_are_taken_from_the_front() {
+        let mut p = pieces(&[b"ab", b"cde"]);
+        assert_eq!(p.pop().unwrap(), "ab");
+        assert_eq!((p.len(), p.get_u8()), (3, b'c'));
+        assert_eq!((p.pop().unwrap(), p.len()), (Bytes::from_static(b"de"), 0));
+        assert_eq!(p.pop(), None);
     }
 
     #[test]

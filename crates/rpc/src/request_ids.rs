@@ -1,7 +1,8 @@
 //! Remembers which requests have come, so that one that a caller repeats is not carried out twice.
 
+use framework::FastSet;
 use parking_lot::Mutex;
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use tensor::{Result, aborted};
 
 /// How many are remembered.
@@ -15,7 +16,7 @@ pub struct RequestIds {
 
 #[derive(Default)]
 struct Seen {
-    known: HashSet<i64>,
+    known: FastSet<i64>,
     in_order: VecDeque<i64>,
 }
 

@@ -22,7 +22,7 @@ use distributed::brief;
 use framework::participant::GIVEN_UP_AFTER;
 use framework::{BoxFuture, Connection};
 use h2::server::SendResponse;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
+use http::{HeaderValue, Method, Request, Response, header};
 use parking_lot::Mutex;
 use std::any::Any;
 use std::collections::HashMap;
@@ -521,37 +521,43 @@ pub(crate) enum Gone {
     Late(Duration),
 }
 
-async fn answer(
+/// The answer to a call. What of its head matters is taken out first: the rest need not be kept until the end.
+fn answer(
     request: Request<h2::RecvStream>,
     mut respond: SendResponse<Bytes>,
     service: Arc<dyn Service>,
     method: String,
     memory: Arc<Budget>,
     caller: Caller,
-    _until_answered: watch::Receiver<Phase>, // a server that drains waits until the last of these is gone
-) {
+    until_answered: watch::Receiver<Phase>, // a server that drains waits until the last of these is gone
+) -> impl Future<Output = ()> {
     let (head, body) = request.into_parts();
     let limit = head.headers.get(timeout::GRPC_TIMEOUT).and_then(|value| timeout::parse(value.to_str().ok()?));
     let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
     let (kept, is_of_our_kind) = (Kept::default(), head.headers.contains_key(OUR_KIND));
-    let work = async {
-        let message = read_message(body, &head.headers, &memory).await?;
-        if message.len() > SHORT_MAX {
-            brief::enough_time().await;
+    let mut incoming = Incoming::new(body, &head.headers).map(|incoming| incoming.paced(memory.hold()));
+    async move {
+        let _until_answered = until_answered;
+        let work = async {
+            let message = read_message(incoming.as_mut().map_err(|e| e.clone())?).await?;
+            if message.len() > SHORT_MAX {
+                brief::enough_time().await;
+            }
+            let Caller { connection, process } = caller;
+            let call = Call { method: method.clone(), message, deadline, connection, process, kept: kept.clone() };
+            service.call(call).await
+        };
+        let outcome = unless_gone(pin!(work), |cx| respond.poll_reset(cx).map(drop), limit).await;
+        match outcome {
+            Ok(Ok(parts)) => return send(&mut respond, parts, kept.take(), is_of_our_kind).await,
+            Ok(Err(error)) => refuse(&mut respond, &error),
+            Err(Gone::Late(limit)) => {
+                refuse(&mut respond, &deadline_exceeded!("{method} has not ended within {:.3} s", limit.as_secs_f64()));
+            }
+            Err(Gone::Caller) => {}
         }
-        let Caller { connection, process } = caller;
-        service.call(Call { method: method.clone(), message, deadline, connection, process, kept: kept.clone() }).await
-    };
-    let outcome = unless_gone(pin!(work), |cx| respond.poll_reset(cx).map(drop), limit).await;
-    match outcome {
-        Ok(Ok(parts)) => return send(&mut respond, parts, kept.take(), is_of_our_kind).await,
-        Ok(Err(error)) => refuse(&mut respond, &error),
-        Err(Gone::Late(limit)) => {
-            refuse(&mut respond, &deadline_exceeded!("{method} has not ended within {:.3} s", limit.as_secs_f64()));
-        }
-        Err(Gone::Caller) => {}
+        give_back(&memory);
     }
-    give_back(&memory);
 }
 
 /// What calls that came to nothing have held is of no use to others.
@@ -561,8 +567,8 @@ pub(crate) fn give_back(memory: &Budget) {
     }
 }
 
-async fn read_message(body: h2::RecvStream, headers: &HeaderMap, memory: &Arc<Budget>) -> Result<Pieces> {
-    match Incoming::new(body, headers)?.paced(memory.hold()).message().await {
+async fn read_message(incoming: &mut Incoming) -> Result<Pieces> {
+    match incoming.message().await {
         Ok(Some(message)) => Ok(message),
         Ok(None) => Err(internal!("the request has no message")),
         Err(Broken::Content(error)) => Err(error),

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use distributed::brief;
 use distributed::interface::WorkerInterface;
 use framework::rendezvous::ByOwnHash;
-use framework::{Arrived, Asked, BoxFuture, Receiver, RendezvousKey};
+use framework::{Arrived, Asked, BoxFuture, FastMap, Receiver, RendezvousKey};
 use parking_lot::Mutex;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -75,7 +75,7 @@ pub struct TensorService {
 /// Keys that are asked for in every step, by the name that was given to them.
 #[derive(Default)]
 struct Lists {
-    known: HashMap<u64, Arc<[RendezvousKey]>>,
+    known: FastMap<u64, Arc<[RendezvousKey]>>,
     bytes: usize,
 }
 
@@ -178,7 +178,7 @@ impl Service for TensorService {
 pub struct SmallValues {
     channel: Channel,
     /// What is wanted and not asked for yet, by step.
-    wanted: Mutex<HashMap<i64, Batch>>,
+    wanted: Mutex<FastMap<i64, Batch>>,
     large: LargeEdges,
     told: Mutex<Told>,
 }

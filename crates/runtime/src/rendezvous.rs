@@ -1,10 +1,10 @@
 //! The meeting place of a step within one process, and the table of steps.
 
 use framework::rendezvous::KeyMap;
-use framework::{BoxFuture, Delivery, Rendezvous, RendezvousKey};
+use framework::{BoxFuture, Delivery, FastMap, Rendezvous, RendezvousKey};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -297,7 +297,7 @@ pub struct StepTable {
 
 #[derive(Default)]
 struct Table {
-    steps: HashMap<i64, Entry>,
+    steps: FastMap<i64, Entry>,
     /// Steps that ended lately: a peer that asks for their values asks in vain.
     ended: VecDeque<i64>,
 }

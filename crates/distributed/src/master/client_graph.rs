@@ -6,12 +6,11 @@ use crate::bringing::{self, Bringing, Places};
 use crate::cluster::TaskName;
 use crate::interface::{GraphHandle, RegisterGraph, RunGraph, WorkerInterface};
 use framework::rendezvous::KeyMap;
-use framework::{Delivery, Device, DeviceName, RendezvousKey};
+use framework::{Delivery, Device, DeviceName, FastMap, RendezvousKey};
 use futures_util::future::try_join_all;
 use plan::partition::{Part, partition};
 use plan::prune::Feed;
 use plan::{ClientEnd, PlacedGraph, RunSignature, optimize, prune};
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tensor::{Error, Result, Tensor, internal, invalid, not_found};
@@ -20,8 +19,8 @@ use tensor::{Error, Result, Tensor, internal, invalid, not_found};
 pub(super) struct ClientGraph {
     /// One for each task; the master's own is last, so that the others are under way while it runs.
     pub(super) parts: Vec<PlannedPart>,
-    feeds: HashMap<String, (End, Feed)>,
-    fetches: HashMap<String, End>,
+    feeds: FastMap<String, (End, Feed)>,
+    fetches: FastMap<String, End>,
     /// What other parts bring to the master's own.
     brought: Places,
 }

@@ -3,15 +3,15 @@
 
 use super::session::MasterSession;
 use crate::interface::SessionHandle;
+use framework::FastMap;
 use framework::participant::{LostWorker, Participant, Participants, Watcher};
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 /// The sessions that are open, and who opened them.
 pub(super) struct Sessions {
-    pub(super) by_handle: Mutex<HashMap<SessionHandle, Arc<MasterSession>>>,
+    pub(super) by_handle: Mutex<FastMap<SessionHandle, Arc<MasterSession>>>,
     clients: Arc<Participants>,
 }
 

@@ -1,7 +1,7 @@
 //! Tells running steps that their session is being closed.
 
+use framework::FastMap;
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -16,7 +16,7 @@ pub(super) struct Closing {
 struct State {
     is_closed: bool,
     next: u64,
-    waiters: HashMap<u64, Waker>,
+    waiters: FastMap<u64, Waker>,
 }
 
 impl Closing {

@@ -9,7 +9,7 @@ use crate::cluster::TaskName;
 use crate::interface::{RunStep, RunStepReply, SessionHandle};
 use crate::nearest::nearest;
 use framework::graph::import;
-use framework::{DeviceName, DeviceSpec, Graph, Participant};
+use framework::{DeviceName, DeviceSpec, FastMap, Graph, Participant};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use plan::partition::EdgeNames;
@@ -37,7 +37,7 @@ pub(super) struct MasterSession {
     config: proto::ConfigProto,
     graph: Mutex<Versioned>,
     /// Plans by what they feed, fetch and target.
-    plans: Mutex<HashMap<RunSignature, Arc<ClientGraph>>>,
+    plans: Mutex<FastMap<RunSignature, Arc<ClientGraph>>>,
     pub(super) edge_names: Mutex<EdgeNames>,
     pub(super) callables: Callables,
     pub(super) partial_runs: Mutex<HashMap<String, super::step::PartialStep>>,
@@ -138,17 +138,20 @@ impl MasterSession {
         }
     }
 
-    pub(super) async fn run(self: Arc<Self>, mut request: RunStep) -> Result<RunStepReply> {
-        if self.closing.is_closed() {
-            return Err(cancelled!("Session has been closed."));
+    #[expect(clippy::manual_async_fn, reason = "that would hold the request twice: as it was given, and to be changed")]
+    pub(super) fn run(self: Arc<Self>, mut request: RunStep) -> impl Future<Output = Result<RunStepReply>> {
+        async move {
+            if self.closing.is_closed() {
+                return Err(cancelled!("Session has been closed."));
+            }
+            if !request.partial_run.is_empty() {
+                return Box::pin(self.run_partially(request)).await;
+            }
+            let feeds = request.feeds.iter().map(|(name, _)| name.clone()).collect();
+            let signature = RunSignature::new(feeds, request.fetches.clone(), request.targets.clone())?;
+            let plan = self.plan(signature).await?;
+            self.run_planned(&plan, &mut request).await
         }
-        if !request.partial_run.is_empty() {
-            return Box::pin(self.run_partially(request)).await;
-        }
-        let names = |feeds: &[(String, tensor::Tensor)]| feeds.iter().map(|(name, _)| name.clone()).collect();
-        let signature = RunSignature::new(names(&request.feeds), request.fetches.clone(), request.targets.clone())?;
-        let plan = self.plan(signature).await?;
-        self.run_planned(&plan, &mut request).await
     }
 
     /// When a step that starts now must have ended.

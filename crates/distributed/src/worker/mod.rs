@@ -16,7 +16,7 @@ use framework::graph::import;
 use framework::participant::GIVEN_UP_AFTER;
 use framework::rendezvous::Sender;
 use framework::{
-    Connection, Delivery, Device, Env, Graph, LostWorker, Participant, Participants, Registry, RendezvousKey,
+    Connection, Delivery, Device, Env, FastMap, Graph, LostWorker, Participant, Participants, Registry, RendezvousKey,
 };
 use log::TransferLog;
 use parking_lot::Mutex;
@@ -53,7 +53,7 @@ pub struct Worker {
 
 #[derive(Default)]
 struct Sessions {
-    by_handle: HashMap<SessionHandle, Arc<WorkerSession>>,
+    by_handle: FastMap<SessionHandle, Arc<WorkerSession>>,
     /// The incarnation in which each master was last seen.
     masters: HashMap<String, i64>,
 }

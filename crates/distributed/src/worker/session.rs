@@ -5,7 +5,7 @@ use crate::bringing;
 use crate::cluster::{ClusterSpec, Peers, TaskName};
 use crate::interface::{GraphHandle, SessionHandle};
 use framework::graph::export;
-use framework::{Connection, Device, DeviceName, Env, Graph, Participant, Registry, RendezvousKey};
+use framework::{Connection, Device, DeviceName, Env, FastMap, Graph, Participant, Registry, RendezvousKey};
 use parking_lot::Mutex;
 use plan::partition::{EdgeNames, Part, partition};
 use runtime::{Executor, KernelCache};
@@ -25,7 +25,7 @@ pub(super) struct WorkerSession {
     pub(super) peers: Arc<Peers>,
     devices: Vec<Arc<dyn Device>>,
     kernels: KernelCache,
-    graphs: Mutex<HashMap<GraphHandle, Arc<RegisteredGraph>>>,
+    graphs: Mutex<FastMap<GraphHandle, Arc<RegisteredGraph>>>,
     edge_names: Mutex<EdgeNames>,
     counter: AtomicU64,
 }

@@ -2,9 +2,9 @@
 
 use super::Worker;
 use crate::interface::SessionHandle;
+use framework::FastMap;
 use parking_lot::Mutex;
 use runtime::{Wait, Watcher};
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ pub struct RunningStep {
 #[derive(Default)]
 pub(super) struct RunningSteps {
     count: AtomicU64,
-    table: Mutex<HashMap<i64, Entry>>,
+    table: Mutex<FastMap<i64, Entry>>,
 }
 
 struct Entry {

@@ -5,8 +5,8 @@ use super::remember;
 use crate::pieces::Pieces;
 use crate::socket::Stream;
 use bytes::{Buf, Bytes};
+use framework::FastMap;
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -92,7 +92,7 @@ pub(crate) struct Calls(Mutex<Table>);
 #[derive(Default)]
 struct Table {
     last: u64,
-    waiting: HashMap<u64, Waiting>,
+    waiting: FastMap<u64, Waiting>,
     /// To be written.
     leaving: Vec<Leaving>,
     connection: Option<Waker>,

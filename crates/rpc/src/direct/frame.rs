@@ -16,7 +16,9 @@ const SHARE_MIN: usize = 4 << 10;
 /// How much is made ready to be written at a time.
 const READY_MAX: usize = 2 * PART_MAX;
 /// How much is read at a time, at least.
-const READ_MIN: usize = 16 << 10;
+const READ_MIN: usize = 4 << 10;
+/// For how much there is room at first.
+const ROOM: usize = 16 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kind {
@@ -69,7 +71,9 @@ impl Reader {
     /// Reads what there is; false at the end.
     pub(super) fn poll_fill(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let missing = self.lens().map_or(0, |(name, part)| (HEAD_LEN + name + part).saturating_sub(self.buf.len()));
-        self.buf.reserve(missing.max(READ_MIN));
+        if self.buf.capacity() - self.buf.len() < missing.max(READ_MIN) {
+            self.buf.reserve(missing.max(ROOM));
+        }
         let mut room = ReadBuf::uninit(self.buf.spare_capacity_mut());
         ready!(stream.poll_read(cx, &mut room))?;
         let read = room.filled().len();

@@ -13,8 +13,8 @@ use crate::server::{
 };
 use crate::socket::{Patience, Stream};
 use distributed::brief;
+use framework::FastMap;
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
@@ -37,8 +37,8 @@ pub(crate) async fn converse(
         reader: Reader::default(),
         writer: Writer::default(),
         answers: Arc::default(),
-        under_way: HashMap::new(),
-        unfinished: HashMap::new(),
+        under_way: FastMap::default(),
+        unfinished: FastMap::default(),
         patience: Patience::default(),
         services,
         memory,
@@ -70,9 +70,9 @@ struct Conversation {
     reader: Reader,
     writer: Writer,
     answers: Arc<Answers>,
-    under_way: HashMap<u64, Arc<Reset>>,
+    under_way: FastMap<u64, Arc<Reset>>,
     /// Calls of which not all has come.
-    unfinished: HashMap<u64, Unfinished>,
+    unfinished: FastMap<u64, Unfinished>,
     patience: Patience,
     services: Services,
     memory: Arc<Budget>,

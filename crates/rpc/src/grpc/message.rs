@@ -9,7 +9,6 @@ use bytes::{Buf, Bytes};
 use flate2::bufread::{GzDecoder, ZlibDecoder};
 use h2::RecvStream;
 use http::HeaderMap;
-use std::collections::VecDeque;
 use std::io::Read;
 use std::time::{Duration, Instant};
 use tensor::{Result, deadline_exceeded, exhausted, internal, unsupported};
@@ -94,7 +93,7 @@ pub struct Incoming {
 enum Source {
     Stream(RecvStream),
     /// All have come.
-    Here(VecDeque<Bytes>),
+    Here(Pieces),
 }
 
 /// For senders that are not waited for, nor trusted with all our memory.
@@ -113,8 +112,7 @@ impl Incoming {
 
     /// A message that has come as a whole.
     pub fn here(message: Pieces) -> Incoming {
-        let stream = Source::Here(message.into_iter().collect());
-        Incoming { stream, encoding: Encoding::Identity, pace: None, has_left: false }
+        Incoming { stream: Source::Here(message), encoding: Encoding::Identity, pace: None, has_left: false }
     }
 
     /// Gives up on a sender that dawdles, or sends more than can be held. To be awaited on the network's own threads.
@@ -127,7 +125,7 @@ impl Incoming {
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Broken> {
         let stream = match &mut self.stream {
             Source::Stream(stream) => stream,
-            Source::Here(chunks) => return Ok(chunks.pop_front()),
+            Source::Here(message) => return Ok(message.pop()),
         };
         let next = match &mut self.pace {
             None => stream.data().await,
@@ -168,7 +166,12 @@ impl Incoming {
 
     /// The whole message, or `None` if the stream ends without one.
     pub async fn message(&mut self) -> Result<Option<Pieces>, Broken> {
-        self.message_after(Pieces::default(), None).await
+        match &mut self.stream {
+            Source::Here(message) if message.is_empty() => Ok(None),
+            Source::Here(message) => Ok(Some(whole(std::mem::take(message))?)),
+            // Apart, so that what is here takes no room for it.
+            Source::Stream(_) => Box::pin(self.message_after(Pieces::default(), None)).await,
+        }
     }
 
     /// The whole message, when some of it has been taken already: what is left of that, and the prefix.

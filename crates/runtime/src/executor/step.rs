@@ -10,10 +10,9 @@ use super::receiving::Receiving;
 use super::watch::Watcher;
 use crate::brief;
 use framework::step::NodeTimes;
-use framework::{BoxFuture, BuiltKernel, ControlFlow, KernelContext, Outputs, StepContext, Value};
+use framework::{BoxFuture, BuiltKernel, ControlFlow, FastMap, KernelContext, Outputs, StepContext, Value};
 use linalg::denormals::FlushDenormals;
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -117,7 +116,7 @@ pub(super) struct Step {
     pub(super) tokens: AtomicUsize,
     finished: AtomicBool,
     waker: Mutex<Option<Waker>>,
-    waiting: Mutex<HashMap<u32, Vec<Arc<Waiting>>>>,
+    waiting: Mutex<FastMap<u32, Vec<Arc<Waiting>>>>,
     /// What is to come from other tasks, for each of the plan's groups.
     pub(super) receiving: Mutex<Vec<Receiving>>,
     /// What the polling thread had before it when it looked up; the token is kept along with it.
