@@ -57,7 +57,7 @@ fn check(scope: &str) {
         assert_eq!(run_together(std::slice::from_ref(&pruned), &fetches).unwrap(), want, "{scope} whole");
         let (values, num_parts) = run_cut(&pruned, &fetches, &DeviceName::task_name).unwrap();
         assert_eq!(values, want, "{scope} in parts");
-        let optimized = plan::optimize(pruned.clone(), &interpreter(), &registry()).unwrap();
+        let optimized = plan::optimize(pruned.clone(), &[], &interpreter(), &registry()).unwrap();
         let (values, _) = run_cut(&optimized, &fetches, &DeviceName::task_name).unwrap();
         assert_eq!(values, want, "{scope} optimised and in parts");
         assert!(num_parts >= 2);

@@ -12,6 +12,10 @@ fn merge(graph: Graph) -> Graph {
     plan::cse::merge_equal_nodes(graph).unwrap()
 }
 
+fn leave_out(graph: Graph) -> Graph {
+    plan::unused::leave_out(graph, &["target".into()], &registry()).unwrap()
+}
+
 fn fuse(graph: Graph) -> Graph {
     plan::fuse::fuse(graph, &registry()).unwrap()
 }
@@ -279,4 +283,72 @@ fn tensors_are_restored_one_by_one_when_all_are_there() {
     );
     check_unchanged(split_restores, &format!("{restore}\n z = NoOp(^r)"));
     check_unchanged(split_restores, &restore.replace(":1", "").replace("[float, int32]", "[float]"));
+}
+
+/// Two gradients that are waited for together, of which one is used.
+const GRADIENTS: &str = "
+    x = Placeholder {dtype: float, shape: shape[2,3]}
+    w = Placeholder {dtype: float, shape: shape[3,4]}
+    y = MatMul(x, w)
+    dy = Relu(y)
+    dx = MatMul(dy, w) {transpose_b: true}
+    dw = MatMul(x, dy) {transpose_a: true}
+    both = NoOp(^dx, ^dw)
+    gradient = Identity(dw, ^both)
+";
+
+#[test]
+fn what_is_only_waited_for_is_not_computed() {
+    // `w` comes before `dy` anyway.
+    check(
+        leave_out,
+        GRADIENTS,
+        expect![[r#"
+            x = Placeholder {dtype: float, shape: shape[2,3]}
+            w = Placeholder {dtype: float, shape: shape[3,4]}
+            y = MatMul(x, w)
+            dy = Relu(y)
+            dx = NoOp(^dy)
+            dw = MatMul(x, dy) {transpose_a: true}
+            both = NoOp(^dx, ^dw)
+            gradient = Identity(dw, ^both)
+        "#]],
+    );
+}
+
+#[test]
+fn nor_is_what_only_it_would_have_used() {
+    check(
+        leave_out,
+        "x = Placeholder {dtype: float, shape: shape[2]}
+         one = Neg(x)
+         two = Add(one, one)
+         three = Mul(two, x)
+         y = Identity(x, ^three)",
+        expect![[r#"
+            x = Placeholder {dtype: float, shape: shape[2]}
+            one = NoOp(^x)
+            two = NoOp(^one)
+            three = NoOp(^two)
+            y = Identity(x, ^three)
+        "#]],
+    );
+}
+
+#[test]
+fn what_has_an_effect_checks_or_is_a_target_is_computed() {
+    for kept in [
+        "y = Neg(x)",                                // nobody waits: it must be a target
+        "target = Neg(x)\ny = Identity(x, ^target)", // is one
+        "c = CheckNumerics(x) {message: \"bad\"}\ny = Identity(x, ^c)",
+        "r = RandomUniform(n) {dtype: float}\ny = Identity(x, ^r)",
+        "z = Neg(x)\ny = Add(z, x, ^z)", // is used, too
+        "v = VariableV2 {dtype: float, shape: shape[2]}\ny = Identity(x, ^v)",
+        "p = Placeholder {dtype: float}\ny = Identity(x, ^p)",
+        "s = Switch(x, b)\nway = Identity(s:1)\ny = Identity(x, ^way)", // of the two ways of a switch, one is not taken
+    ] {
+        let start = "x = Placeholder {dtype: float, shape: shape[2]}\nn = Placeholder {dtype: int32, shape: shape[1]}\n\
+                     b = Placeholder {dtype: bool, shape: shape[]}\n";
+        check_unchanged(leave_out, &format!("{start}{kept}"));
+    }
 }

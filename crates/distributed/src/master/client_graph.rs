@@ -78,7 +78,7 @@ impl ClientGraph {
         let pruned = prune(placed, signature, &client, &shared.registry)?;
         let graph = match session.optimizer_is_off() {
             true => pruned.graph,
-            false => optimize(pruned.graph, &shared.interpreter, &shared.registry)?,
+            false => optimize(pruned.graph, &signature.targets, &shared.interpreter, &shared.registry)?,
         };
         let group = |device: &DeviceName| TaskName::of(device).to_string();
         let incarnation = |device: &DeviceName| members.incarnation(device);
