@@ -285,10 +285,11 @@ fn pair_f64(words: [u32; 4]) -> [f64; 2] {
 /// Counter values worked on at once: enough for loops that the compiler turns into vectors.
 const LANES: usize = 64;
 
-/// The words of `LANES` counter values that lie `step` apart, word by word.
+/// The words of `LANES` counter values that lie `step` apart, word by word; written in place, since so many are copied as
+/// slowly as they are made.
 #[inline(always)]
-fn blocks<const FMA: bool>(philox: &Philox, step: u64) -> [[u32; LANES]; 4] {
-    let mut c = philox.counter.map(|word| [word; LANES]);
+fn blocks<const FMA: bool>(philox: &Philox, step: u64, c: &mut [[u32; LANES]; 4]) {
+    c.iter_mut().zip(philox.counter).for_each(|(c, word)| c.fill(word));
     if philox.counter[0].checked_add((LANES as u64 * step) as u32).is_some() {
         for lane in 0..LANES {
             c[0][lane] += lane as u32 * step as u32;
@@ -304,8 +305,7 @@ fn blocks<const FMA: bool>(philox: &Philox, step: u64) -> [[u32; LANES]; 4] {
     #[cfg(target_arch = "x86_64")]
     if FMA {
         // SAFETY: the constant says that the machine has AVX2.
-        unsafe { avx2::rounds(&mut c, philox.key) };
-        return c;
+        return unsafe { avx2::rounds(c, philox.key) };
     }
     let mut k = philox.key;
     for _ in 0..ROUNDS {
@@ -318,10 +318,9 @@ fn blocks<const FMA: bool>(philox: &Philox, step: u64) -> [[u32; LANES]; 4] {
             next[2][lane] = (p >> 32) as u32 ^ c[3][lane] ^ k[1];
             next[3][lane] = p as u32;
         }
-        c = next;
+        *c = next;
         k = [k[0].wrapping_add(KEY_STEP[0]), k[1].wrapping_add(KEY_STEP[1])];
     }
-    c
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -330,33 +329,32 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     /// Turns counters into words, eight at once.
+    ///
+    /// The instruction that multiplies does so with every second lane, and does not look at the others. So the even and the odd
+    /// lanes go their own ways until the end, with anything at all in between.
     #[target_feature(enable = "avx2")]
     pub(super) fn rounds(words: &mut [[u32; LANES]; 4], key: [u32; 2]) {
         let multiplier = MULTIPLIER.map(|m| _mm256_set1_epi32(m as i32));
-        // The high and the low halves of the products of all lanes; the instruction multiplies the even lanes only.
-        let product = |x: __m256i, m: __m256i| {
-            let (even, odd) = (_mm256_mul_epu32(x, m), _mm256_mul_epu32(_mm256_srli_epi64::<32>(x), m));
-            let high = _mm256_blend_epi32::<0xaa>(_mm256_srli_epi64::<32>(even), odd);
-            (high, _mm256_blend_epi32::<0xaa>(even, _mm256_slli_epi64::<32>(odd)))
+        let keys: [_; ROUNDS] = std::array::from_fn(|round| {
+            [0, 1].map(|i: usize| _mm256_set1_epi32(key[i].wrapping_add(KEY_STEP[i].wrapping_mul(round as u32)) as i32))
+        });
+        let round = |c: [__m256i; 4], keys: &[__m256i; 2]| {
+            let (p, q) = (_mm256_mul_epu32(c[0], multiplier[0]), _mm256_mul_epu32(c[2], multiplier[1]));
+            let mixed =
+                |product, word, key| _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64::<32>(product), word), key);
+            [mixed(q, c[1], keys[0]), q, mixed(p, c[3], keys[1]), p]
         };
         for lane in (0..LANES).step_by(8) {
             // SAFETY: eight words from a multiple of eight on lie within a row.
-            let mut c = [0, 1, 2, 3].map(|i: usize| unsafe { _mm256_loadu_si256(words[i][lane..].as_ptr().cast()) });
-            let mut k = key;
-            for _ in 0..ROUNDS {
-                let ((p_high, p_low), (q_high, q_low)) = (product(c[0], multiplier[0]), product(c[2], multiplier[1]));
-                let keys = k.map(|k| _mm256_set1_epi32(k as i32));
-                c = [
-                    _mm256_xor_si256(_mm256_xor_si256(q_high, c[1]), keys[0]),
-                    q_low,
-                    _mm256_xor_si256(_mm256_xor_si256(p_high, c[3]), keys[1]),
-                    p_low,
-                ];
-                k = [k[0].wrapping_add(KEY_STEP[0]), k[1].wrapping_add(KEY_STEP[1])];
+            let c = [0, 1, 2, 3].map(|i: usize| unsafe { _mm256_loadu_si256(words[i][lane..].as_ptr().cast()) });
+            let (mut even, mut odd) = (c, c.map(|c| _mm256_srli_epi64::<32>(c)));
+            for keys in &keys {
+                (even, odd) = (round(even, keys), round(odd, keys));
             }
-            for (words, c) in words.iter_mut().zip(c) {
+            for (words, (even, odd)) in words.iter_mut().zip(even.into_iter().zip(odd)) {
+                let both = _mm256_blend_epi32::<0xaa>(even, _mm256_slli_epi64::<32>(odd));
                 // SAFETY: eight words from a multiple of eight on lie within a row.
-                unsafe { _mm256_storeu_si256(words[lane..].as_mut_ptr().cast(), c) };
+                unsafe { _mm256_storeu_si256(words[lane..].as_mut_ptr().cast(), both) };
             }
         }
     }
@@ -402,24 +400,30 @@ vectorized! {
 
 #[inline(always)]
 fn uniform_body<T: Copy, F: Fn(u32) -> T, const FMA: bool>(mut philox: Philox, out: &mut [T], convert: F) {
+    let mut words = [[0; LANES]; 4];
     for out in out.chunks_mut(4 * LANES) {
-        write_groups(&blocks::<FMA>(&philox, 1), out, &convert);
+        blocks::<FMA>(&philox, 1, &mut words);
+        write_groups(&words, out, &convert);
         philox.skip(LANES as u64);
     }
 }
 
 #[inline(always)]
 fn normal_body<T: Copy, F: Fn(f32) -> T, const FMA: bool>(mut philox: Philox, out: &mut [T], convert: F) {
+    let mut words = [[0; LANES]; 4];
     for out in out.chunks_mut(4 * LANES) {
-        write_groups(&normals::<FMA>(&blocks::<FMA>(&philox, 1)), out, &convert);
+        blocks::<FMA>(&philox, 1, &mut words);
+        write_groups(&normals::<FMA>(&words), out, &convert);
         philox.skip(LANES as u64);
     }
 }
 
 #[inline(always)]
 fn truncated_body<T: Copy, F: Fn(f32) -> T, const FMA: bool>(mut philox: Philox, out: &mut [T], convert: F) {
+    let mut words = [[0; LANES]; 4];
     for out in out.chunks_mut(4 * LANES) {
-        let first = normals::<FMA>(&blocks::<FMA>(&philox, WORDS_PER_OUTPUT));
+        blocks::<FMA>(&philox, WORDS_PER_OUTPUT, &mut words);
+        let first = normals::<FMA>(&words);
         for (lane, out) in out.chunks_mut(4).enumerate() {
             let group = [first[0][lane], first[1][lane], first[2][lane], first[3][lane]];
             let group = if group.iter().all(|x| x.abs() < 2.0) {
