@@ -494,7 +494,7 @@ impl Link {
             }
         }
         let response = response.await.map_err(failed)?;
-        let is_of_our_kind = response.headers().contains_key(OUR_KIND);
+        let is_of_our_kind = response.headers().contains_key(&OUR_KIND);
         self.is_of_our_kind.store(is_of_our_kind, Ordering::Relaxed);
         let mut incoming = open(response, &self.peer).map_err(Trouble::Failed)?;
         let message = read(&mut incoming).await.map_err(|broken| match broken {
@@ -537,10 +537,10 @@ fn request(call: &Outgoing, authority: &str, is_of_our_kind: bool) -> Result<Req
         .header(header::CONTENT_TYPE, CONTENT_TYPE)
         .header(header::USER_AGENT, concat!("ferroflow/", env!("CARGO_PKG_VERSION")));
     if is_of_our_kind {
-        request = request.header(OUR_KIND, env!("CARGO_PKG_VERSION"));
+        request = request.header(&OUR_KIND, env!("CARGO_PKG_VERSION"));
     }
     if let Some(limit) = call.limit {
-        request = request.header(timeout::GRPC_TIMEOUT, timeout::format(limit));
+        request = request.header(&timeout::GRPC_TIMEOUT, timeout::format(limit));
     }
     request.body(()).map_err(|e| internal!("a request could not be made: {e}"))
 }

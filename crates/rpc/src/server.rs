@@ -532,9 +532,9 @@ fn answer(
     until_answered: watch::Receiver<Phase>, // a server that drains waits until the last of these is gone
 ) -> impl Future<Output = ()> {
     let (head, body) = request.into_parts();
-    let limit = head.headers.get(timeout::GRPC_TIMEOUT).and_then(|value| timeout::parse(value.to_str().ok()?));
+    let limit = head.headers.get(&timeout::GRPC_TIMEOUT).and_then(|value| timeout::parse(value.to_str().ok()?));
     let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
-    let (kept, is_of_our_kind) = (Kept::default(), head.headers.contains_key(OUR_KIND));
+    let (kept, is_of_our_kind) = (Kept::default(), head.headers.contains_key(&OUR_KIND));
     let mut incoming = Incoming::new(body, &head.headers).map(|incoming| incoming.paced(memory.hold()));
     async move {
         let _until_answered = until_answered;
@@ -638,6 +638,6 @@ fn refuse(respond: &mut SendResponse<Bytes>, error: &Error) {
 fn head() -> Response<()> {
     let mut response = Response::new(());
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
-    response.headers_mut().insert(OUR_KIND, HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
+    response.headers_mut().insert(&OUR_KIND, HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
     response
 }

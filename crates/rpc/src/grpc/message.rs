@@ -8,7 +8,7 @@ use crate::pieces::{MESSAGE_MAX, PREFIX, Pieces};
 use bytes::{Buf, Bytes};
 use flate2::bufread::{GzDecoder, ZlibDecoder};
 use h2::RecvStream;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use std::io::Read;
 use std::time::{Duration, Instant};
 use tensor::{Result, deadline_exceeded, exhausted, internal, unsupported};
@@ -24,15 +24,16 @@ pub enum Encoding {
     Deflate,
 }
 
+/// The name of that header.
+pub static GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
+
 impl Encoding {
-    /// The header's name.
-    pub const HEADER: &str = "grpc-encoding";
     /// What can be read, for the header `grpc-accept-encoding`.
     pub const ACCEPTED: &str = "identity,deflate,gzip";
 
     /// Reads the header.
     pub fn of(headers: &HeaderMap) -> Result<Encoding> {
-        match headers.get(Encoding::HEADER).map(|value| value.as_bytes()) {
+        match headers.get(&GRPC_ENCODING).map(|value| value.as_bytes()) {
             None | Some(b"identity") => Ok(Encoding::Identity),
             Some(b"gzip") => Ok(Encoding::Gzip),
             Some(b"deflate") => Ok(Encoding::Deflate),
@@ -279,7 +280,7 @@ mod tests {
 
     fn headers(encoding: &'static str) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        headers.insert(Encoding::HEADER, http::HeaderValue::from_static(encoding));
+        headers.insert(&GRPC_ENCODING, http::HeaderValue::from_static(encoding));
         headers
     }
 

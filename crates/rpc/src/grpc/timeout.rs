@@ -1,9 +1,10 @@
 //! The header `grpc-timeout`: how long the caller will wait, as up to eight digits and a unit.
 
+use http::HeaderName;
 use std::time::Duration;
 
 /// The header's name.
-pub const GRPC_TIMEOUT: &str = "grpc-timeout";
+pub static GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 const UNITS: [(char, u64); 6] = [
     ('n', 1),
