@@ -1,7 +1,8 @@
 //! Merges nodes that compute the same.
 
 use crate::copy::{copy_nodes, without_nodes};
-use framework::{ControlFlow, Graph, Node, NodeId};
+use crate::only_computes;
+use framework::{Graph, Node, NodeId};
 use std::collections::{HashMap, HashSet};
 use tensor::Result;
 
@@ -13,7 +14,7 @@ pub fn merge_equal_nodes(graph: Graph) -> Result<Graph> {
     let mut merged = false;
     for id in order {
         let node = graph.node(id);
-        if may_merge(node) {
+        if only_computes(node) && node.op.name != "Placeholder" {
             let first = *seen.entry(fingerprint(node, &stands_for)).or_insert(id);
             merged |= first != id;
             stands_for[id.index()] = first;
@@ -32,15 +33,6 @@ pub fn merge_equal_nodes(graph: Graph) -> Result<Graph> {
         Ok(())
     })?;
     Ok(out)
-}
-
-fn may_merge(node: &Node) -> bool {
-    !node.op.is_stateful
-        && node.op.control_flow == ControlFlow::None
-        && !node.outputs.is_empty()
-        && node.outputs.iter().all(|o| !o.is_ref)
-        && !node.op.inputs.iter().any(|a| a.is_ref)
-        && node.op.name != "Placeholder"
 }
 
 /// Equal for nodes that compute the same. Large constants are told apart by their names: comparing them costs more

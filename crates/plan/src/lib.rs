@@ -31,7 +31,7 @@ pub use place::{PlacedGraph, place};
 pub use prune::{ClientEnd, Pruned, RunSignature, prune};
 
 use framework::interpret::Interpreter;
-use framework::{Graph, Registry};
+use framework::{ControlFlow, Graph, Node, Registry};
 use tensor::Result;
 
 /// Shrinks a graph that was pruned for these targets, using only ops that any TensorFlow task knows. Nothing moves to another
@@ -44,4 +44,13 @@ pub fn optimize(graph: Graph, targets: &[String], interpreter: &Interpreter, reg
 /// Makes the graph of one device faster, with ops of our own: for whoever executes it.
 pub fn optimize_for_device(graph: Graph, registry: &Registry) -> Result<Graph> {
     fuse::fuse(restore::split_restores(graph, registry)?, registry)
+}
+
+/// Whether a node does nothing but compute its outputs: it may be merged with an equal one, and left out if nobody looks.
+fn only_computes(node: &Node) -> bool {
+    !node.op.is_stateful
+        && node.op.control_flow == ControlFlow::None
+        && !node.outputs.is_empty()
+        && node.outputs.iter().all(|output| !output.is_ref)
+        && !node.op.inputs.iter().any(|input| input.is_ref)
 }

@@ -5,6 +5,7 @@
 //! waits for what it would have needed: it becomes a `NoOp`. TensorFlow's own optimizer does the same.
 
 use crate::copy::{copy_nodes, without_nodes};
+use crate::only_computes;
 use framework::{Attrs, ControlFlow, Graph, Node, NodeId, Output, Registry};
 use std::collections::{HashMap, HashSet};
 use tensor::Result;
@@ -59,13 +60,7 @@ pub fn leave_out(graph: Graph, targets: &[String], registry: &Registry) -> Resul
 fn may_leave_out(graph: &Graph, node: &Node) -> bool {
     // Who waits for a switch does not know which way it goes.
     let knows_the_way = |input: &Output| graph.node(input.node).op.control_flow == ControlFlow::Switch;
-    !node.op.is_stateful
-        && node.op.control_flow == ControlFlow::None
-        && !node.outputs.is_empty()
-        && node.outputs.iter().all(|output| !output.is_ref)
-        && !node.op.inputs.iter().any(|input| input.is_ref)
-        && !node.inputs.iter().any(knows_the_way)
-        && !KEPT.contains(&node.op.name.as_str())
+    only_computes(node) && !node.inputs.iter().any(knows_the_way) && !KEPT.contains(&node.op.name.as_str())
 }
 
 /// What a node waits for, without what comes before the rest of it anyway: that spares edges between tasks.

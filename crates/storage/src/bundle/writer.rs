@@ -72,11 +72,9 @@ impl BundleWriter {
         let alone = assigned.len() == 1;
         let mut written: Vec<Result<Vec<Place>>> = assigned.iter().map(|_| Ok(Vec::new())).collect();
         let jobs = Mutex::new(self.data.iter_mut().zip(&assigned).zip(&mut written));
+        let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).next();
         let write = || {
-            loop {
-                let Some(((file, chosen), written)) = jobs.lock().unwrap_or_else(PoisonError::into_inner).next() else {
-                    break;
-                };
+            while let Some(((file, chosen), written)) = next() {
                 *written = chosen.iter().map(|&i| file.append(tensors[i].tensor, alone)).collect();
             }
         };
