@@ -13,6 +13,8 @@ use parking_lot::Mutex;
 use proto::LentTensor;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
+#[cfg(target_os = "linux")]
+use tensor::SharedNumber;
 use tensor::{DType, Result, Shape, Tensor, invalid};
 
 /// What is shorter had better be sent.
@@ -55,20 +57,37 @@ impl Loan {
     }
 }
 
-/// A number that stands for as long as what it vouches for.
-pub(crate) struct Seal(Box<AtomicU64>);
+/// A number that stands for as long as what it vouches for: where others can look at it, or have the system do it.
+pub(crate) enum Seal {
+    #[cfg(target_os = "linux")]
+    Shared(SharedNumber),
+    Own(Box<AtomicU64>),
+}
 
 impl Seal {
     pub(crate) fn new() -> Seal {
-        Seal(Box::new(AtomicU64::new(SystemEnv::default().random_u64() | 1)))
+        let number = SystemEnv::default().random_u64() | 1;
+        #[cfg(target_os = "linux")]
+        if let Some(number) = SharedNumber::new(number) {
+            return Seal::Shared(number);
+        }
+        Seal::Own(Box::new(AtomicU64::new(number)))
+    }
+
+    fn number(&self) -> &AtomicU64 {
+        match self {
+            #[cfg(target_os = "linux")]
+            Seal::Shared(number) => number,
+            Seal::Own(number) => number,
+        }
     }
 
     /// Where it stands, with nothing else.
     pub(crate) fn describe(&self) -> LentTensor {
         LentTensor {
             process: std::process::id(),
-            seal_address: (&raw const *self.0) as u64,
-            seal: self.0.load(Ordering::Relaxed),
+            seal_address: (&raw const *self.number()) as u64,
+            seal: self.number().load(Ordering::Relaxed),
             ..Default::default()
         }
     }
@@ -76,7 +95,10 @@ impl Seal {
 
 impl Drop for Seal {
     fn drop(&mut self) {
-        self.0.swap(0, Ordering::SeqCst);
+        // The shared one does so itself.
+        if let Seal::Own(number) = self {
+            number.swap(0, Ordering::SeqCst);
+        }
     }
 }
 
@@ -103,23 +125,29 @@ pub(crate) fn can_read(lent: &LentTensor) -> bool {
 
 /// Copies what is lent. It fails if that cannot be read, or may have been let go of meanwhile.
 fn copy(lent: &LentTensor, buffer: &mut [u8]) -> io::Result<()> {
-    if !copy_mapped(lent, buffer) {
-        copy_by_system(lent, buffer)?;
-    }
-    let mut seal = [0; size_of::<u64>()];
-    memory::read(lent.process, lent.seal_address, &mut seal)?;
-    match u64::from_ne_bytes(seal) == lent.seal {
+    let seal = match copy_mapped(lent, buffer) {
+        Some(Some(seal)) => seal,
+        copied => {
+            if copied.is_none() {
+                copy_by_system(lent, buffer)?;
+            }
+            let mut seal = [0; size_of::<u64>()];
+            memory::read(lent.process, lent.seal_address, &mut seal)?;
+            u64::from_ne_bytes(seal)
+        }
+    };
+    match seal == lent.seal {
         true => Ok(()),
         false => Err(io::Error::other("it was let go of before it was read")),
     }
 }
 
-/// Whether it stands in memory that is mapped here.
-fn copy_mapped(lent: &LentTensor, buffer: &mut [u8]) -> bool {
+/// Copies what stands in memory that is mapped here, and looks at the seal if that does too.
+fn copy_mapped(lent: &LentTensor, buffer: &mut [u8]) -> Option<Option<u64>> {
     #[cfg(target_os = "linux")]
-    return crate::mapped::copy(lent, buffer).is_some();
+    return crate::mapped::copy(lent, buffer);
     #[cfg(not(target_os = "linux"))]
-    return false;
+    return None;
 }
 
 /// Several threads take piece after piece, so that none waits for one whose core is slower.
@@ -251,7 +279,7 @@ mod tests {
         assert!(copy(&LentTensor { seal_address: 8, ..lent.clone() }, &mut found).is_err());
         assert!(copy(&LentTensor { process: u32::MAX, ..lent.clone() }, &mut found).is_err());
         let Loan { seal, _content } = loan;
-        seal.0.store(0, Ordering::Relaxed);
+        seal.number().store(0, Ordering::Relaxed);
         assert!(copy(&lent, &mut found).unwrap_err().to_string().contains("let go of"));
     }
 }

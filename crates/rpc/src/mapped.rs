@@ -8,10 +8,11 @@
 use parking_lot::Mutex;
 use proto::LentTensor;
 use rustix::fs::{Mode, OFlags, SealFlags, fcntl_get_seals, fstat, open};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{ProtFlags, munmap};
 use std::collections::HashMap;
 use std::io;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, LazyLock};
 
 /// Files that are mapped at the same time; beyond that all are mapped anew.
@@ -22,10 +23,16 @@ static MAPPED: LazyLock<Mutex<HashMap<Key, Arc<Mapped>>>> = LazyLock::new(Mutex:
 /// Whose file, its number there, and the system's number for it.
 type Key = (u32, u32, u64);
 
-/// Copies what is lent, if it stands in a file; else, or if that cannot be mapped, `None`.
-pub(crate) fn copy(lent: &LentTensor, buffer: &mut [u8]) -> Option<()> {
+/// Copies what is lent, if it stands in a file; else, or if that cannot be mapped, `None`. Then looks at its seal, if that
+/// stands in the same file, as it does unless it comes from elsewhere.
+pub(crate) fn copy(lent: &LentTensor, buffer: &mut [u8]) -> Option<Option<u64>> {
     let file = lent.file.checked_sub(1)?;
-    find((lent.process, file, lent.inode)).ok()?.copy(lent.offset, buffer)
+    let mapped = find((lent.process, file, lent.inode)).ok()?;
+    mapped.copy(lent.offset, buffer)?;
+    // What the lender has mapped there begins where the tensor's offset is counted from.
+    let begin = lent.address.checked_sub(lent.offset);
+    let seal = begin.and_then(|begin| lent.seal_address.checked_sub(begin));
+    Some(seal.and_then(|offset| mapped.number(offset)))
 }
 
 /// Lets go of the memory of a process, until it is needed again.
@@ -70,10 +77,7 @@ impl Mapped {
         if found.st_ino != inode || len == 0 || !fcntl_get_seals(&opened)?.contains(SealFlags::SHRINK) {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        // SAFETY: a new mapping, at a place that the system chooses.
-        let start =
-            unsafe { mmap(null_mut(), len, ProtFlags::READ, MapFlags::SHARED | MapFlags::NORESERVE, &opened, 0) };
-        let start = NonNull::new(start?.cast()).ok_or(io::ErrorKind::InvalidData)?;
+        let start = tensor::map_shared(&opened, len, ProtFlags::READ)?;
         Ok(Mapped { start, len })
     }
 
@@ -89,6 +93,17 @@ impl Mapped {
         unsafe { self.start.add(offset).copy_to_nonoverlapping(NonNull::new(buffer.as_mut_ptr())?, buffer.len()) };
         Some(())
     }
+
+    /// A number, as it is after all that was copied before. `None` if there can be none.
+    fn number(&self, offset: u64) -> Option<u64> {
+        let offset = usize::try_from(offset).ok()?;
+        if !offset.is_multiple_of(size_of::<u64>()) || offset.checked_add(size_of::<u64>())? > self.len {
+            return None;
+        }
+        fence(Ordering::Acquire);
+        // SAFETY: aligned, within the mapping, and any bytes are a number.
+        Some(unsafe { self.start.add(offset).cast::<AtomicU64>().as_ref() }.load(Ordering::Relaxed))
+    }
 }
 
 impl Drop for Mapped {
@@ -101,7 +116,7 @@ impl Drop for Mapped {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tensor::{Tensor, shared_place};
+    use tensor::{SharedNumber, Tensor, shared_place};
 
     fn lent(tensor: &Tensor) -> LentTensor {
         let place = shared_place(tensor.as_bytes().unwrap()).expect("it is of a size that is shared");
@@ -117,14 +132,23 @@ mod tests {
     #[test]
     fn a_neighbours_memory_is_read_where_it_stands() {
         let tensor = Tensor::from_vec([50_000], (0..50_000).collect::<Vec<i32>>()).unwrap();
-        let lent = lent(&tensor);
+        let number = SharedNumber::new(33).unwrap();
+        let lent = LentTensor {
+            address: tensor.as_bytes().unwrap().as_ptr() as u64,
+            seal_address: (&raw const *number) as u64,
+            ..lent(&tensor)
+        };
         for _ in ["mapped", "known", "mapped anew"] {
             let mut found = vec![0; tensor.num_bytes()];
-            copy(&lent, &mut found).unwrap();
+            assert_eq!(copy(&lent, &mut found), Some(Some(33)));
             assert!(found == tensor.as_bytes().unwrap());
         }
         forget(lent.process);
-        copy(&lent, &mut [0; 4]).unwrap();
+        for elsewhere in [0, 8, lent.seal_address + 1, lent.seal_address + (1 << 60), u64::MAX] {
+            assert_eq!(copy(&LentTensor { seal_address: elsewhere, ..lent.clone() }, &mut [0; 4]), Some(None));
+        }
+        drop(number);
+        assert_eq!(copy(&lent, &mut [0; 4]), Some(Some(0)));
     }
 
     #[test]

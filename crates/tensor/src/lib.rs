@@ -34,5 +34,5 @@ pub use proto::{dtype_from_proto, shape_from_proto, shape_to_proto};
 pub use quote::{Quoted, unquote};
 pub use shape::{PartialShape, Shape, broadcast, broadcast_partial};
 #[cfg(target_os = "linux")]
-pub use shared::{SharedPlace, shared_place};
+pub use shared::{SharedNumber, SharedPlace, map_shared, shared_place};
 pub use tensor::{OwnedTensor, ResourceHandle, Tensor, Variant, VariantValue};
