@@ -13,6 +13,7 @@ pub mod channel;
 mod direct;
 #[cfg(target_os = "linux")]
 mod drive;
+mod errands;
 pub mod fields;
 pub mod forget;
 mod freed;

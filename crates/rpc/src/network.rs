@@ -1,8 +1,8 @@
 //! How a task reaches its peers.
 
 use crate::channel::Channel;
+use crate::errands;
 use crate::remote_worker::RemoteWorker;
-use crate::runtime;
 use distributed::TaskName;
 use distributed::cluster::Network;
 use distributed::interface::WorkerInterface;
@@ -36,6 +36,6 @@ impl Network for GrpcNetwork {
     }
 
     fn spawn(&self, work: BoxFuture<()>) {
-        runtime::network().spawn(work);
+        errands::spawn(work);
     }
 }

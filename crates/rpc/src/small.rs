@@ -6,6 +6,7 @@
 //! which puts them where they belong as they come.
 
 use crate::channel::{Channel, Lane, Outgoing};
+use crate::errands;
 use crate::fields;
 use crate::forget::{ForgetRequest, ForgetResponse};
 use crate::lend;
@@ -13,7 +14,6 @@ use crate::lost::{LoseSessionRequest, LoseSessionResponse};
 use crate::master_service::finish;
 use crate::packed::{self, Sorted};
 use crate::pieces::{Pieces, Writer};
-use crate::runtime;
 use crate::server::{Call, Service, unknown_method};
 use bytes::Bytes;
 use distributed::brief;
@@ -297,13 +297,12 @@ impl SmallValues {
     fn ask_soon(&self, asking: impl Future<Output = ()> + Send + 'static) {
         let mut asking = Box::pin(asking);
         if !brief::is_brief() {
-            runtime::network().spawn(asking);
-            return;
+            return errands::spawn(asking);
         }
         brief::afterwards(Box::new(move || {
             // If it has to wait, it is polled again as a task, which then is what gets woken.
             if asking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-                runtime::network().spawn(asking);
+                errands::spawn(asking);
             }
         }));
     }

@@ -13,6 +13,7 @@ use plan::prune::Feed;
 use plan::{ClientEnd, PlacedGraph, RunSignature, optimize, prune};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Waker};
 use tensor::{Error, Result, Tensor, internal, invalid, not_found};
 
 /// Made once for a signature, read by every step of it.
@@ -207,11 +208,15 @@ impl ClientGraph {
                 continue;
             }
             let (worker, task) = (part.worker.clone(), part.task.clone());
-            members.peers.network().spawn(Box::pin(async move {
+            let mut telling = Box::pin(async move {
                 if let Err(e) = worker.cleanup_graph(step).await {
                     tracing::debug!(%task, step, "cleaning up: {e}");
                 }
-            }));
+            });
+            // It is done at once if the task is about to be told of other steps.
+            if telling.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+                members.peers.network().spawn(telling);
+            }
         }
     }
 }

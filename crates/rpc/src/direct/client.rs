@@ -2,6 +2,7 @@
 
 use super::frame::{Frame, Kind, Leaving, Reader, Writer};
 use super::remember;
+use crate::errands;
 use crate::pieces::Pieces;
 use crate::socket::Stream;
 use bytes::{Buf, Bytes};
@@ -148,7 +149,7 @@ impl Calls {
         let body = body.iter().cloned().collect();
         let wake = table.put(Leaving { kind: Kind::Call, call, limit, name: path, body });
         drop(table);
-        wake.inspect(Waker::wake_by_ref);
+        wake.iter().for_each(errands::wake);
         Ok(Exchange { calls: self.clone(), call, is_kept: false })
     }
 
@@ -257,7 +258,7 @@ impl Drop for Exchange {
         }
         let wake = table.put(Leaving::bare(Kind::Reset, self.call));
         drop(table);
-        wake.inspect(Waker::wake_by_ref);
+        wake.iter().for_each(errands::wake);
     }
 }
 

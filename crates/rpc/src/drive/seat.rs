@@ -1,6 +1,7 @@
 //! Blocking a thread until a future is done, while it drives the connection that the future waits for.
 
 use super::{Drive, Held, Line, Slept, Vain};
+use crate::errands;
 use linalg::parallel::Helper;
 use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
@@ -21,7 +22,7 @@ pub fn block_on<F: Future>(future: F, deadline: Option<Instant>) -> Option<F::Ou
     loop {
         waiting.seat.is_woken.store(false, Ordering::SeqCst);
         HERE.with_borrow_mut(|here| here.wake_at = None);
-        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+        if let Poll::Ready(output) = errands::gather(|| future.as_mut().poll(&mut context)) {
             return Some(output);
         }
         if !waiting.wait(deadline) {
