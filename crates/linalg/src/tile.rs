@@ -246,6 +246,86 @@ mod avx2 {
         store!(sums, target);
     }
 
+    /// The first two numbers of both halves, after one another.
+    #[target_feature(enable = "avx2")]
+    fn first_two(halves: __m256) -> __m256 {
+        let four = _mm_movelh_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps::<1>(halves));
+        _mm256_zextps128_ps256(four)
+    }
+
+    /// Up to four columns: a vector holds those of two steps, so that there are half as many multiplications.
+    ///
+    /// # Safety
+    /// As `narrow_by_rows`, with one run of `len` steps.
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn thin_by_rows<const N: usize>(rows: [*const f32; N], len: usize, right: *const f32, target: Target) {
+        let mut sums = [_mm256_setzero_ps(); N];
+        for i in (0..len / 2).map(|pair| 2 * pair) {
+            // SAFETY: steps `i` and `i + 1`, which the caller vouches for.
+            unsafe {
+                let (even, odd) = (_mm_loadu_ps(right.add(i * COLUMNS)), _mm_loadu_ps(right.add((i + 1) * COLUMNS)));
+                let both = _mm256_set_m128(_mm_unpackhi_ps(even, odd), _mm_unpacklo_ps(even, odd));
+                for row in 0..N {
+                    let left = _mm256_castpd_ps(_mm256_set1_pd(rows[row].add(i).cast::<f64>().read_unaligned()));
+                    sums[row] = _mm256_fmadd_ps(left, both, sums[row]);
+                }
+            }
+        }
+        if !len.is_multiple_of(2) {
+            // SAFETY: the last step.
+            unsafe {
+                let last = _mm_loadu_ps(right.add((len - 1) * COLUMNS));
+                let (zero, zeros) = (_mm_setzero_ps(), _mm256_setzero_ps());
+                let both = _mm256_set_m128(_mm_unpackhi_ps(last, zero), _mm_unpacklo_ps(last, zero));
+                for row in 0..N {
+                    // Zero times zero: an infinity on the left would make something of a zero on the right.
+                    let left = _mm256_blend_ps::<0b1010_1010>(_mm256_broadcast_ss(&*rows[row].add(len - 1)), zeros);
+                    sums[row] = _mm256_fmadd_ps(left, both, sums[row]);
+                }
+            }
+        }
+        let sums = sums.map(|sum| [first_two(_mm256_hadd_ps(sum, sum)), _mm256_setzero_ps()]);
+        store!(sums, target);
+    }
+
+    /// Up to four columns of an even number of rows: a vector holds those of two rows.
+    ///
+    /// # Safety
+    /// As `narrow_by_columns`, with one round of `steps`.
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn thin_by_columns<const N: usize>(left: Walk, right: Walk, steps: usize, target: Target) {
+        let mut halves = [[_mm256_setzero_ps(); 2]; N];
+        // Steps take turns at two accumulators, for one alone would wait for itself.
+        macro_rules! step {
+            ($step:expr, $turn:literal) => {
+                // SAFETY: a step of both walks, which the caller vouches for.
+                unsafe {
+                    let (a, four) = (left.start.add($step * left.stride), right.start.add($step * right.stride));
+                    let four = _mm_loadu_ps(four);
+                    let twice = _mm256_set_m128(_mm_unpackhi_ps(four, four), _mm_unpacklo_ps(four, four));
+                    for pair in 0..N / 2 {
+                        let left = _mm256_castpd_ps(_mm256_set1_pd(a.add(2 * pair).cast::<f64>().read_unaligned()));
+                        halves[pair][$turn] = _mm256_fmadd_ps(left, twice, halves[pair][$turn]);
+                    }
+                }
+            };
+        }
+        for pair in 0..steps / 2 {
+            step!(2 * pair, 0);
+            step!(2 * pair + 1, 1);
+        }
+        if !steps.is_multiple_of(2) {
+            step!(steps - 1, 0);
+        }
+        let mut sums = [[_mm256_setzero_ps(); 2]; N];
+        for pair in 0..N / 2 {
+            let both = _mm256_add_ps(halves[pair][0], halves[pair][1]);
+            sums[2 * pair][0] = first_two(_mm256_permute_ps::<0b10_00_10_00>(both));
+            sums[2 * pair + 1][0] = first_two(_mm256_permute_ps::<0b11_01_11_01>(both));
+        }
+        store!(sums, target);
+    }
+
     /// Half a tile: the steps take turns at two accumulators per row, for one alone would wait for itself.
     ///
     /// # Safety
@@ -258,6 +338,12 @@ mod avx2 {
         mut right: *const f32,
         target: Target,
     ) {
+        if target.columns <= 4
+            && let [offset] = *runs.offsets
+        {
+            // SAFETY: passed on.
+            return unsafe { thin_by_rows(rows.map(|row| row.wrapping_add(offset)), runs.len, right, target) };
+        }
         let mut sums = [[_mm256_setzero_ps(); 2]; N];
         for &offset in runs.offsets {
             let from = rows.map(|row| row.wrapping_add(offset));
@@ -337,6 +423,10 @@ mod avx2 {
     #[target_feature(enable = "avx2,fma")]
     #[inline(never)]
     unsafe fn narrow_by_columns<const N: usize>(left: Walk, right: Walk, inner: usize, outer: usize, target: Target) {
+        if target.columns <= 4 && outer == 1 && N.is_multiple_of(2) {
+            // SAFETY: passed on.
+            return unsafe { thin_by_columns::<N>(left, right, inner, target) };
+        }
         let mut sums = [[_mm256_setzero_ps(); 2]; N];
         let (mut left_round, mut right_round) = (left.start, right.start);
         for _ in 0..outer {
