@@ -148,7 +148,8 @@ mod tests {
             assert_eq!(copy(&LentTensor { seal_address: elsewhere, ..lent.clone() }, &mut [0; 4]), Some(None));
         }
         drop(number);
-        assert_eq!(copy(&lent, &mut [0; 4]), Some(Some(0)));
+        // Zero, or already that of another test.
+        assert!(copy(&lent, &mut [0; 4]).unwrap().is_some_and(|number| number != 33));
     }
 
     #[test]

@@ -213,14 +213,11 @@ mod mapped {
     //!
     //! It is asked of the system and not of the allocator, which may hand out memory that is in small pages already.
 
+    use crate::shared::{LARGE_PAGE, PAGE};
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
     use std::ptr::{NonNull, null_mut};
 
-    /// The size of a large page, to which the memory is aligned.
-    const LARGE_PAGE: usize = 2 << 20;
-    const PAGE: usize = 4 << 10;
-
-    /// Zero bytes. Before them stands how far they are from where they were mapped.
+    /// Zero bytes, aligned to a large page. Before them stands how far they are from where they were mapped.
     pub(super) fn allocate(capacity: usize) -> Option<NonNull<u8>> {
         let len = capacity.checked_add(LARGE_PAGE)?;
         // SAFETY: new memory, wherever there is room.

@@ -24,8 +24,8 @@ use std::sync::{Mutex, OnceLock};
 /// Sizes that are worth it: what is smaller is sent, and what is larger has large pages of its own.
 pub(crate) const SIZES: Range<usize> = 64 << 10..4 << 20;
 
-const PAGE: usize = 4096;
-const LARGE_PAGE: usize = 2 << 20;
+pub(crate) const PAGE: usize = 4096;
+pub(crate) const LARGE_PAGE: usize = 2 << 20;
 /// Blocks begin at different places in their first page: numbers that are read side by side from several blocks would
 /// otherwise compete for the same lines of the first cache.
 const STEP: usize = 64;
@@ -263,7 +263,8 @@ mod tests {
         assert!(shared_place(unsafe { std::slice::from_raw_parts(place.cast(), 8) }).is_some());
         drop(numbers);
         // SAFETY: it stays there for good.
-        assert_eq!(unsafe { &*place }.load(Ordering::Relaxed), 0);
+        let left = unsafe { &*place }.load(Ordering::Relaxed);
+        assert!([0, 77].contains(&left), "it is zero, or already that of the test below: {left}");
     }
 
     #[test]
