@@ -9,7 +9,7 @@ use crate::number::Float;
 use crate::parallel::{Pool, SharedMut};
 use crate::scratch::Scratch;
 use crate::simd::{same, same_mut, vectorized};
-use crate::tile::{COLUMNS, ROWS, Runs, Target, Walk, by_columns, by_rows};
+use crate::tile::{COLUMNS, ROWS, Runs, Target, Walk, by_columns, by_rows, groups};
 use std::ops::Range;
 
 /// The sizes of a convolution; padding below and to the right follows from them.
@@ -422,9 +422,12 @@ fn run_forward(pool: &Pool, plan: &Plan<'_>, filter: &[f32], out_channels: usize
             let first = (image * plan.out_height + rows.start) * plan.out_width;
             for chunk in &chunks {
                 let last = chunk.offsets.last().expect("a chunk has a run") + chunk.len;
-                for panel in 0..panels {
-                    let right = &packed[place(chunk, panel)];
-                    let columns = COLUMNS.min(out_channels - panel * COLUMNS);
+                for panels in groups(panels) {
+                    let first_panel = place(chunk, panels.start);
+                    let (right, apart) =
+                        (&packed[first_panel.start..place(chunk, panels.end).start], first_panel.len());
+                    let first_column = panels.start * COLUMNS;
+                    let columns = (panels.len() * COLUMNS).min(out_channels - first_column);
                     let mut pixel = 0;
                     while pixel < pixels {
                         let count = ROWS.min(pixels - pixel);
@@ -435,13 +438,13 @@ fn run_forward(pool: &Pool, plan: &Plan<'_>, filter: &[f32], out_channels: usize
                                 row * plan.banded.stride_height * plan.banded.padded_row() + column * plan.step_width;
                             *left = band[at..at + last].as_ptr();
                         }
-                        let at = (first + pixel) * out_channels + panel * COLUMNS;
+                        let at = (first + pixel) * out_channels + first_column;
                         let start = y.pointer(at..at + (count - 1) * out_channels + columns);
                         let target = Target { start, stride: out_channels, columns, add: chunk.start > 0 };
                         let runs = Runs { offsets: &chunk.offsets, len: chunk.len };
-                        // SAFETY: each pointer begins a part of the band that holds the last run; the panel holds
+                        // SAFETY: each pointer begins a part of the band that holds the last run; each panel holds
                         // `COLUMNS` numbers for each step; the pixels of the result belong to this unit alone.
-                        unsafe { by_rows(&left[..count], runs, right.as_ptr(), target) };
+                        unsafe { by_rows(&left[..count], runs, right.as_ptr(), apart, target) };
                         pixel += count;
                     }
                 }
@@ -562,9 +565,10 @@ fn gradient_along_runs(plan: &Plan<'_>, unit: usize, dy: &[f32], channels: usize
     for (group, left) in packed.chunks_exact(pixels * ROWS).enumerate() {
         let count = ROWS.min(channels - group * ROWS);
         for (run, offset) in plan.offsets.iter().enumerate() {
-            for at in (0..plan.run).step_by(COLUMNS) {
-                let columns = COLUMNS.min(plan.run - at);
-                let right = &band[offset + at..][..steps + COLUMNS];
+            for tiles in groups(plan.run.div_ceil(COLUMNS)) {
+                let at = tiles.start * COLUMNS;
+                let columns = (tiles.len() * COLUMNS).min(plan.run - at);
+                let right = &band[offset + at..][..steps + tiles.len() * COLUMNS];
                 let to = &mut sums[group * ROWS * depth + run * plan.run + at..][..(count - 1) * depth + columns];
                 let left = Walk { start: left.as_ptr(), stride: ROWS, outer_stride: plan.out_width * ROWS };
                 let right = Walk {
@@ -573,9 +577,9 @@ fn gradient_along_runs(plan: &Plan<'_>, unit: usize, dy: &[f32], channels: usize
                     outer_stride: plan.banded.stride_height * plan.banded.padded_row(),
                 };
                 let target = Target { start: to.as_mut_ptr(), stride: depth, columns, add: true };
-                // SAFETY: the packed group holds `ROWS` numbers for every pixel, the band `COLUMNS` beyond the last
-                // step, and the sums every row of the tile.
-                unsafe { by_columns(count, left, right, plan.out_width, rows.len(), target) };
+                // SAFETY: the packed group holds `ROWS` numbers for every pixel, the band `COLUMNS` for each tile beyond the
+                // last step, and the sums every row of the tiles.
+                unsafe { by_columns(count, left, right, COLUMNS, (plan.out_width, rows.len()), target) };
             }
         }
     }
@@ -589,14 +593,17 @@ fn gradient_along_channels(plan: &Plan<'_>, unit: usize, dy: &[f32], channels: u
     let (packed, pixels) = pack_channels(plan, unit, dy, channels, COLUMNS);
     let steps = (rows.len() - 1) * plan.banded.stride_height * plan.banded.padded_row()
         + (plan.out_width - 1) * plan.step_width;
-    for (panel, right) in packed.chunks_exact(pixels * COLUMNS).enumerate() {
-        let columns = COLUMNS.min(channels - panel * COLUMNS);
+    let apart = pixels * COLUMNS;
+    for panels in groups(channels.div_ceil(COLUMNS)) {
+        let right = &packed[panels.start * apart..panels.end * apart];
+        let first_column = panels.start * COLUMNS;
+        let columns = (panels.len() * COLUMNS).min(channels - first_column);
         for (run, offset) in plan.offsets.iter().enumerate() {
             for at in (0..plan.run).step_by(ROWS) {
                 let count = ROWS.min(plan.run - at);
                 let left = &band[offset + at..][..steps + count];
                 let to =
-                    &mut sums[(run * plan.run + at) * channels + panel * COLUMNS..][..(count - 1) * channels + columns];
+                    &mut sums[(run * plan.run + at) * channels + first_column..][..(count - 1) * channels + columns];
                 let left = Walk {
                     start: left.as_ptr(),
                     stride: plan.step_width,
@@ -604,9 +611,9 @@ fn gradient_along_channels(plan: &Plan<'_>, unit: usize, dy: &[f32], channels: u
                 };
                 let right = Walk { start: right.as_ptr(), stride: COLUMNS, outer_stride: plan.out_width * COLUMNS };
                 let target = Target { start: to.as_mut_ptr(), stride: channels, columns, add: true };
-                // SAFETY: the band holds `count` numbers at every step, the packed panel `COLUMNS` for every pixel, and
-                // the sums every row of the tile.
-                unsafe { by_columns(count, left, right, plan.out_width, rows.len(), target) };
+                // SAFETY: the band holds `count` numbers at every step, each packed panel `COLUMNS` for every pixel, and the
+                // sums every row of the tiles.
+                unsafe { by_columns(count, left, right, apart, (plan.out_width, rows.len()), target) };
             }
         }
     }

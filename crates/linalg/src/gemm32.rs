@@ -11,7 +11,7 @@ use crate::parallel::{Pool, SharedMut};
 use crate::scratch::Scratch;
 use crate::simd::vectorized;
 use crate::skipping;
-use crate::tile::{COLUMNS, ROWS, Runs, Target, Walk, by_columns, by_rows, fetch};
+use crate::tile::{COLUMNS, ROWS, Runs, Target, Walk, by_columns, by_rows, fetch, groups};
 use std::ops::Range;
 
 /// The longest stretch of the sums done at once: a panel of this depth takes 20 of the first cache's 32 kB.
@@ -181,14 +181,9 @@ impl Product<'_> {
                 for depth in depths.ranges() {
                     let left = self.pack_left(rows.clone(), depth.clone());
                     let add = depth.start > depths.whole.start || accumulate;
-                    for panel in 0..panels {
-                        let first = columns.start + panel * COLUMNS;
-                        // The next panel (or the next block's first) follows at once.
-                        let (right, next) = packed[packed_start(&depth, panel)..].split_at(depth.len() * COLUMNS);
-                        let next = &next[..next.len().min(right.len())];
-                        let stripe = Stripe { rows: rows.clone(), columns: first..(first + COLUMNS).min(columns.end) };
-                        left.multiply(right, next, &stripe, n, add, c);
-                    }
+                    // The next block follows at once.
+                    let right = &packed[packed_start(&depth, 0)..];
+                    left.multiply_all(right, &Stripe { rows: rows.clone(), columns: columns.clone() }, n, add, c);
                 }
             }
         });
@@ -216,12 +211,8 @@ impl Product<'_> {
                     for row in (0..m).step_by(block_rows) {
                         let rows = row..(row + block_rows).min(m);
                         let left = self.pack_left(rows.clone(), depth.clone());
-                        for (i, panel) in (first..first + count).enumerate() {
-                            let columns = panel * COLUMNS..((panel + 1) * COLUMNS).min(n);
-                            let (right, next) = right[i * len..].split_at(len);
-                            let next = &next[..next.len().min(len)];
-                            left.multiply(right, next, &Stripe { rows: rows.clone(), columns }, n, add, &c);
-                        }
+                        let columns = first * COLUMNS..((first + count) * COLUMNS).min(n);
+                        left.multiply_all(right, &Stripe { rows, columns }, n, add, &c);
                     }
                 }
             }
@@ -281,7 +272,7 @@ impl Product<'_> {
     }
 }
 
-/// Some rows of the result and up to `COLUMNS` columns.
+/// Some rows and columns of the result.
 struct Stripe {
     rows: Range<usize>,
     columns: Range<usize>,
@@ -305,9 +296,25 @@ enum Numbers<'a> {
 }
 
 impl Left<'_> {
-    /// A stripe of the result from this block and a packed panel of the right matrix; `next` is fetched meanwhile.
+    /// A stripe of the result from this block and the packed panels of its columns, with which `right` begins.
+    fn multiply_all(&self, right: &[f32], stripe: &Stripe, n: usize, add: bool, c: &SharedMut<f32>) {
+        for panels in groups(stripe.columns.len().div_ceil(COLUMNS)) {
+            let right = &right[panels.start * self.len * COLUMNS..];
+            let (right, next) = right.split_at(panels.len() * self.len * COLUMNS);
+            let next = &next[..next.len().min(right.len())];
+            let column = |panel: usize| (stripe.columns.start + panel * COLUMNS).min(stripe.columns.end);
+            let columns = column(panels.start)..column(panels.end);
+            self.multiply(right, next, &Stripe { rows: stripe.rows.clone(), columns }, n, add, c);
+        }
+    }
+
+    /// A stripe of the result from this block and few packed panels of the right matrix; `next` is fetched meanwhile.
     fn multiply(&self, right: &[f32], next: &[f32], stripe: &Stripe, n: usize, add: bool, c: &SharedMut<f32>) {
-        assert!(right.len() >= self.len * COLUMNS, "a panel must have a row for every step");
+        let apart = self.len * COLUMNS;
+        assert!(
+            right.len() >= stripe.columns.len().div_ceil(COLUMNS) * apart,
+            "a panel must have a row for every step"
+        );
         let numbers = match &self.numbers {
             Numbers::Packed(packed) => &packed[..],
             Numbers::InPlace(numbers) => numbers,
@@ -330,7 +337,7 @@ impl Left<'_> {
                 let right = Walk { start: right.as_ptr(), stride: COLUMNS, outer_stride: 0 };
                 // SAFETY: a group holds `count` numbers for each of `len` steps, the panel `COLUMNS`; the tile lies
                 // within the result and belongs to this stripe alone.
-                unsafe { by_columns(count, left, right, self.len, 1, target) };
+                unsafe { by_columns(count, left, right, apart, (self.len, 1), target) };
             } else {
                 let first = &numbers[row / ROWS * self.group..][..(count - 1) * self.stride + self.len];
                 let mut rows = [first.as_ptr(); ROWS];
@@ -340,7 +347,7 @@ impl Left<'_> {
                 let runs = Runs { offsets: &[0], len: self.len };
                 // SAFETY: each of `count` rows holds `len` numbers, the panel `COLUMNS` for each; the tile lies within
                 // the result and belongs to this stripe alone.
-                unsafe { by_rows(&rows[..count], runs, right.as_ptr(), target) };
+                unsafe { by_rows(&rows[..count], runs, right.as_ptr(), apart, target) };
             }
             row += count;
         }

@@ -18,6 +18,19 @@ pub(crate) fn has_avx2() -> bool {
     }
 }
 
+/// Whether this machine has AVX-512, and what comes before it.
+#[inline(always)]
+pub(crate) fn has_avx512() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        std::is_x86_feature_detected!("avx512f") && has_avx2()
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        false
+    }
+}
+
 /// `a * b + c`, in one rounding where the machine has the instruction.
 #[inline(always)]
 pub(crate) fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {

@@ -23,15 +23,22 @@ const STRETCHES: usize = 256;
 const STRETCH: usize = 8;
 /// With a larger part than this other than zero, the dense product is as fast where the right matrix is wide.
 const FULL_MAX: usize = STRETCHES * STRETCH * 3 / 10;
+/// With AVX-512 the dense product gains more.
+const FULL_MAX_AVX512: usize = STRETCHES * STRETCH * 3 / 20;
 
 /// Whether zeros are worth skipping, and skipping them changes nothing: zero times infinity is not zero.
 pub(crate) fn is_better(shape: &GemmShape, a: &[f32], b: &[f32]) -> bool {
     let GemmShape { m, n, k, transpose_b, .. } = *shape;
-    !transpose_b && n >= COLUMNS_MIN && m * n * k >= WORK_MIN && has_many_zeros(a) && all_finite(b)
+    !transpose_b && n >= COLUMNS_MIN && m * n * k >= WORK_MIN && has_many_zeros(a, full_max(n)) && all_finite(b)
+}
+
+/// How many of the numbers looked at may be other than zero.
+fn full_max(n: usize) -> usize {
+    if n > *PICKED_COLUMNS.end() && crate::simd::has_avx512() { FULL_MAX_AVX512 } else { FULL_MAX }
 }
 
 /// A guess from a few stretches all over.
-fn has_many_zeros(a: &[f32]) -> bool {
+fn has_many_zeros(a: &[f32], full_max: usize) -> bool {
     let Some(places) = a.len().checked_sub(STRETCH) else { return false };
     let mut full = 0;
     (0..STRETCHES as u64).all(|stretch| {
@@ -39,7 +46,7 @@ fn has_many_zeros(a: &[f32]) -> bool {
         let part = stretch.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let at = ((part as u128 * places as u128) >> 32) as usize;
         full += a[at..at + STRETCH].iter().filter(|x| **x != 0.0).count();
-        full <= FULL_MAX
+        full <= full_max
     })
 }
 
@@ -164,9 +171,9 @@ mod tests {
     use crate::matmul::Gemm;
     use crate::testing::{Numbers, seeds};
 
-    /// About one number in six is left; some of the zeros are negative.
+    /// About one number in eight is left; some of the zeros are negative.
     fn mostly_zeros(numbers: &mut Numbers, len: usize) -> Vec<f32> {
-        let number = |numbers: &mut Numbers| match numbers.below(12) {
+        let number = |numbers: &mut Numbers| match numbers.below(16) {
             0 | 1 => numbers.number(),
             2 => -0.0,
             _ => 0.0,

@@ -2,14 +2,25 @@
 //!
 //! A tile has up to `ROWS` rows and `COLUMNS` columns. Its right side is read `COLUMNS` numbers at a time (packed, or
 //! with a stride); its left side one number per row at a time, in one of two layouts: `by_rows` follows a pointer per
-//! row, `by_columns` finds the rows' numbers side by side.
+//! row, `by_columns` finds the rows' numbers side by side. With AVX-512, where a vector is as wide as a tile, several
+//! tiles that lie side by side are done together.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 /// Rows of a tile: with two vectors per row, twelve accumulators hide the latency of the multiplications.
 pub(crate) const ROWS: usize = 6;
 /// Columns of a tile.
 pub(crate) const COLUMNS: usize = 16;
+/// The most tiles side by side that are done together: with a vector per row and tile, 24 accumulators of 32 registers.
+const TOGETHER: usize = 4;
+
+/// So many tiles that lie side by side, in groups that are best done together here.
+#[inline]
+pub(crate) fn groups(tiles: usize) -> impl Iterator<Item = Range<usize>> {
+    let most = if crate::simd::has_avx512() { TOGETHER } else { 1 };
+    let each = tiles.div_ceil(tiles.div_ceil(most).max(1)).max(1);
+    (0..tiles).step_by(each).map(move |first| first..(first + each).min(tiles))
+}
 
 /// Where a tile goes.
 #[derive(Clone, Copy)]
@@ -18,10 +29,18 @@ pub(crate) struct Target {
     pub(crate) start: *mut f32,
     /// The distance between its rows.
     pub(crate) stride: usize,
-    /// How many of its columns exist.
+    /// How many of its columns exist; more than `COLUMNS` if it is several tiles.
     pub(crate) columns: usize,
     /// Whether the tile is added to what is there.
     pub(crate) add: bool,
+}
+
+impl Target {
+    /// One of several tiles side by side.
+    fn tile(self, index: usize) -> Target {
+        let before = index * COLUMNS;
+        Target { start: self.start.wrapping_add(before), columns: COLUMNS.min(self.columns - before), ..self }
+    }
 }
 
 /// A left side that follows a pointer per row: `len` numbers from each of several offsets on.
@@ -69,11 +88,33 @@ pub(crate) const PICKED_COLUMNS: RangeInclusive<usize> = 3 * 8 + 1..=13 * 8;
 pub(crate) unsafe fn by_picks(picks: Picks<'_>, target: Target) {
     let columns = target.columns;
     assert!(PICKED_COLUMNS.contains(&columns), "a row of picked steps cannot have {columns} columns");
+    #[cfg(target_arch = "x86_64")]
+    if crate::simd::has_avx512() {
+        // SAFETY: passed on; AVX-512 is checked.
+        return unsafe {
+            match columns.div_ceil(16) {
+                7 => avx512::by_picks::<7>(picks, target),
+                6 => avx512::by_picks::<6>(picks, target),
+                5 => avx512::by_picks::<5>(picks, target),
+                4 => avx512::by_picks::<4>(picks, target),
+                3 => avx512::by_picks::<3>(picks, target),
+                _ => avx512::by_picks::<2>(picks, target),
+            }
+        };
+    }
+    // SAFETY: passed on.
+    unsafe { narrow_by_picks(picks, target) }
+}
+
+/// # Safety
+/// As `by_picks`.
+#[inline]
+unsafe fn narrow_by_picks(picks: Picks<'_>, target: Target) {
     // SAFETY: passed on; AVX2 is checked.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         if crate::simd::has_avx2() {
-            return match columns.div_ceil(8) {
+            return match target.columns.div_ceil(8) {
                 13 => avx2::by_picks::<13>(picks, target),
                 12 => avx2::by_picks::<12>(picks, target),
                 11 => avx2::by_picks::<11>(picks, target),
@@ -102,12 +143,28 @@ pub(crate) fn nonzero(numbers: &[f32], bits: &mut [u64]) {
     portable::nonzero(numbers, bits);
 }
 
-/// Computes a tile whose left rows follow the pointers; `right` is packed, `COLUMNS` numbers for every step.
+/// Computes a tile whose left rows follow the pointers; `right` is packed, `COLUMNS` numbers for every step. The right sides
+/// of several tiles lie `apart`.
 ///
 /// # Safety
-/// Every row's runs, a right side of `offsets.len() * len * COLUMNS` numbers, and the target can be accessed.
+/// Every row's runs, for each tile a right side of `offsets.len() * len * COLUMNS` numbers, and the target can be accessed.
 #[inline]
-pub(crate) unsafe fn by_rows(rows: &[*const f32], runs: Runs<'_>, right: *const f32, target: Target) {
+pub(crate) unsafe fn by_rows(rows: &[*const f32], runs: Runs<'_>, right: *const f32, apart: usize, target: Target) {
+    #[cfg(target_arch = "x86_64")]
+    if crate::simd::has_avx512() && target.columns > 8 {
+        // SAFETY: passed on; AVX-512 is checked.
+        return unsafe { avx512::by_rows(rows, runs, right, apart, target) };
+    }
+    for tile in 0..target.columns.div_ceil(COLUMNS) {
+        // SAFETY: passed on.
+        unsafe { tile_by_rows(rows, runs, right.add(tile * apart), target.tile(tile)) };
+    }
+}
+
+/// # Safety
+/// As `by_rows`, for one tile.
+#[inline]
+unsafe fn tile_by_rows(rows: &[*const f32], runs: Runs<'_>, right: *const f32, target: Target) {
     // SAFETY: passed on; AVX2 is checked.
     unsafe {
         #[cfg(target_arch = "x86_64")]
@@ -126,12 +183,35 @@ pub(crate) unsafe fn by_rows(rows: &[*const f32], runs: Runs<'_>, right: *const 
     }
 }
 
-/// Computes a tile whose left numbers lie side by side, `count` rows of them.
+/// Computes a tile whose left numbers lie side by side, `count` rows of them. The right sides of several tiles lie `apart`.
 ///
 /// # Safety
-/// `inner * outer` steps of both walks (`count` numbers left, `COLUMNS` right), and the target can be accessed.
+/// `inner * outer` steps of both walks (`count` numbers left, for each tile `COLUMNS` right), and the target can be accessed.
 #[inline]
-pub(crate) unsafe fn by_columns(count: usize, left: Walk, right: Walk, inner: usize, outer: usize, target: Target) {
+pub(crate) unsafe fn by_columns(
+    count: usize,
+    left: Walk,
+    right: Walk,
+    apart: usize,
+    (inner, outer): (usize, usize),
+    target: Target,
+) {
+    #[cfg(target_arch = "x86_64")]
+    if crate::simd::has_avx512() && target.columns > 8 {
+        // SAFETY: passed on; AVX-512 is checked.
+        return unsafe { avx512::by_columns(count, left, right, apart, (inner, outer), target) };
+    }
+    for tile in 0..target.columns.div_ceil(COLUMNS) {
+        let right = Walk { start: right.start.wrapping_add(tile * apart), ..right };
+        // SAFETY: passed on.
+        unsafe { tile_by_columns(count, left, right, inner, outer, target.tile(tile)) };
+    }
+}
+
+/// # Safety
+/// As `by_columns`, for one tile.
+#[inline]
+unsafe fn tile_by_columns(count: usize, left: Walk, right: Walk, inner: usize, outer: usize, target: Target) {
     // SAFETY: passed on; AVX2 is checked.
     unsafe {
         #[cfg(target_arch = "x86_64")]
@@ -535,6 +615,197 @@ mod avx2 {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
+mod avx512 {
+    use super::{COLUMNS, Picks, ROWS, Runs, TOGETHER, Target, Walk};
+    use std::arch::x86_64::*;
+
+    /// Both sides of a tile: where the numbers of its rows and of its right sides are, and how far it is to those of the next
+    /// step. Rows that do not exist are any of the others.
+    #[derive(Clone, Copy)]
+    struct Sides {
+        rows: [*const f32; ROWS],
+        count: usize,
+        left_stride: usize,
+        right: *const f32,
+        apart: usize,
+        right_stride: usize,
+    }
+
+    /// # Safety
+    /// As `super::by_rows`, on a machine with AVX-512.
+    pub(super) unsafe fn by_rows(rows: &[*const f32], runs: Runs<'_>, right: *const f32, apart: usize, target: Target) {
+        let mut all = [rows[0]; ROWS];
+        all[..rows.len()].copy_from_slice(rows);
+        let sides = Sides { rows: all, count: rows.len(), left_stride: 1, right, apart, right_stride: COLUMNS };
+        let rounds = runs.offsets.iter().enumerate().map(|(run, &offset)| (offset, run * runs.len * COLUMNS));
+        let wide = wide_tiles(target.columns);
+        // SAFETY: passed on.
+        unsafe {
+            tiles(sides, runs.len, rounds, Target { columns: target.columns.min(wide * COLUMNS), ..target });
+            if target.columns > wide * COLUMNS {
+                super::tile_by_rows(rows, runs, right.add(wide * apart), target.tile(wide));
+            }
+        }
+    }
+
+    /// # Safety
+    /// As `super::by_columns`, on a machine with AVX-512.
+    pub(super) unsafe fn by_columns(
+        count: usize,
+        left: Walk,
+        right: Walk,
+        apart: usize,
+        (inner, outer): (usize, usize),
+        target: Target,
+    ) {
+        let rows = std::array::from_fn(|row| left.start.wrapping_add(row.min(count - 1)));
+        let (left_stride, right_stride) = (left.stride, right.stride);
+        let sides = Sides { rows, count, left_stride, right: right.start, apart, right_stride };
+        let rounds = (0..outer).map(|round| (round * left.outer_stride, round * right.outer_stride));
+        let wide = wide_tiles(target.columns);
+        // SAFETY: passed on.
+        unsafe {
+            tiles(sides, inner, rounds, Target { columns: target.columns.min(wide * COLUMNS), ..target });
+            if target.columns > wide * COLUMNS {
+                let right = Walk { start: right.start.add(wide * apart), ..right };
+                super::tile_by_columns(count, left, right, inner, outer, target.tile(wide));
+            }
+        }
+    }
+
+    /// How many tiles are worth a vector: the last one is not if half a vector holds it.
+    fn wide_tiles(columns: usize) -> usize {
+        (columns + 7) / COLUMNS
+    }
+
+    /// # Safety
+    /// As `tile`.
+    unsafe fn tiles(sides: Sides, steps: usize, rounds: impl Iterator<Item = (usize, usize)>, target: Target) {
+        // SAFETY: passed on.
+        unsafe {
+            match target.columns.div_ceil(COLUMNS) {
+                1 => tile::<1>(sides, steps, rounds, target),
+                2 => tile::<2>(sides, steps, rounds, target),
+                3 => tile::<3>(sides, steps, rounds, target),
+                TOGETHER => tile::<TOGETHER>(sides, steps, rounds, target),
+                count => unreachable!("{count} tiles are not done together"),
+            }
+        }
+    }
+
+    /// `N` tiles side by side. Each of the `rounds` is so many `steps`, from these places on in the left and right sides.
+    ///
+    /// # Safety
+    /// All steps of both sides (`count` numbers left, `COLUMNS` right for each tile) and the target can be accessed, on a
+    /// machine with AVX-512.
+    #[target_feature(enable = "avx512f")]
+    unsafe fn tile<const N: usize>(
+        sides: Sides,
+        steps: usize,
+        rounds: impl Iterator<Item = (usize, usize)>,
+        target: Target,
+    ) {
+        for row in 0..sides.count {
+            for tile in 0..N {
+                let to = target.start.wrapping_add(row * target.stride + tile * COLUMNS);
+                _mm_prefetch::<_MM_HINT_T0>(to.cast());
+            }
+        }
+        // Steps of a single tile take turns at two accumulators, for one alone would wait for itself.
+        let mut sums = [[[_mm512_setzero_ps(); N]; ROWS]; 2];
+        for (left_at, right_at) in rounds {
+            let (rows, right) = (sides.rows.map(|row| row.wrapping_add(left_at)), sides.right.wrapping_add(right_at));
+            macro_rules! step {
+                ($step:expr, $turn:literal) => {
+                    // SAFETY: a step of both sides, which the caller vouches for.
+                    unsafe {
+                        let from = right.add($step * sides.right_stride);
+                        let mut vectors = [_mm512_setzero_ps(); N];
+                        for tile in 0..N {
+                            vectors[tile] = _mm512_loadu_ps(from.add(tile * sides.apart));
+                        }
+                        for row in 0..ROWS {
+                            let left = _mm512_set1_ps(*rows[row].add($step * sides.left_stride));
+                            for tile in 0..N {
+                                sums[$turn][row][tile] = _mm512_fmadd_ps(left, vectors[tile], sums[$turn][row][tile]);
+                            }
+                        }
+                    }
+                };
+            }
+            let paired = if N == 1 { steps / 2 * 2 } else { 0 };
+            for step in (0..paired).step_by(2) {
+                step!(step, 0);
+                step!(step + 1, 1);
+            }
+            for step in paired..steps {
+                step!(step, 0);
+            }
+        }
+        for row in 0..ROWS {
+            if row == sides.count {
+                break;
+            }
+            for tile in 0..N {
+                let mut sum = sums[0][row][tile];
+                if N == 1 {
+                    sum = _mm512_add_ps(sum, sums[1][row][tile]);
+                }
+                let columns = (target.columns - tile * COLUMNS).min(COLUMNS);
+                let mask = (u32::MAX >> (32 - columns)) as u16;
+                // SAFETY: within the target's rows and existing columns.
+                unsafe {
+                    let to = target.start.add(row * target.stride + tile * COLUMNS);
+                    if target.add {
+                        sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, to));
+                    }
+                    _mm512_mask_storeu_ps(to, mask, sum);
+                }
+            }
+        }
+    }
+
+    /// The last of `N` vectors ends with the last column, and may share some with the one before.
+    ///
+    /// # Safety
+    /// As `super::by_picks`, on a machine with AVX-512 (all of which have BMI1); the columns take `N` vectors.
+    #[target_feature(enable = "avx512f,bmi1")]
+    pub(super) unsafe fn by_picks<const N: usize>(picks: Picks<'_>, target: Target) {
+        let at = |i: usize| if i + 1 == N { target.columns - 16 } else { 16 * i };
+        let (mut left, mut to) = (picks.left, target.start);
+        for &mask in picks.masks {
+            if mask != 0 || !target.add {
+                let mut sums = [_mm512_setzero_ps(); N];
+                if target.add {
+                    for i in 0..N {
+                        // SAFETY: within the target.
+                        sums[i] = unsafe { _mm512_loadu_ps(to.add(at(i))) };
+                    }
+                }
+                let mut mask = mask;
+                while mask != 0 {
+                    let step = mask.trailing_zeros() as usize;
+                    mask &= mask - 1;
+                    // SAFETY: a picked number and its row.
+                    unsafe {
+                        let left = _mm512_set1_ps(*left.add(step * picks.step_stride));
+                        let row = picks.right.add(step * picks.right_stride);
+                        for i in 0..N {
+                            sums[i] = _mm512_fmadd_ps(left, _mm512_loadu_ps(row.add(at(i))), sums[i]);
+                        }
+                    }
+                }
+                for i in 0..N {
+                    // SAFETY: within the target.
+                    unsafe { _mm512_storeu_ps(to.add(at(i)), sums[i]) };
+                }
+            }
+            (left, to) = (left.wrapping_add(picks.row_stride), to.wrapping_add(target.stride));
+        }
+    }
+}
+
 mod portable {
     use super::{COLUMNS, Picks, ROWS, Runs, Target, Walk};
 
@@ -634,25 +905,27 @@ mod tests {
     use super::*;
     use crate::testing::{Numbers, seeds};
 
-    /// Every size of tile, stored and added, by this machine's loops and by the portable ones.
+    /// Every size of a tile and of several side by side, stored and added, by this machine's loops and by the portable ones.
     #[test]
     fn tiles_agree_with_the_plain_sum() {
-        for (seed, (count, columns)) in seeds().zip((1..=ROWS).flat_map(|count| (1..=COLUMNS).map(move |c| (count, c))))
-        {
+        let sizes = (1..=ROWS).flat_map(|count| (1..=TOGETHER * COLUMNS).map(move |columns| (count, columns)));
+        for (seed, (count, columns)) in seeds().zip(sizes) {
             let mut numbers = Numbers::new(seed);
-            let (len, stride) = (1 + numbers.below(9), 20);
+            let (len, stride) = (1 + numbers.below(9), TOGETHER * COLUMNS + 4);
             let offsets = [0, 11, 25];
             let depth = offsets.len() * len;
-            let (left, right): (Vec<f32>, Vec<f32>) = (numbers.vec(40 * ROWS), numbers.vec(depth * COLUMNS));
+            let apart = depth * COLUMNS;
+            let (left, right): (Vec<f32>, Vec<f32>) = (numbers.vec(40 * ROWS), numbers.vec(TOGETHER * apart));
             let before: Vec<f32> = numbers.vec(ROWS * stride);
             let rows: Vec<*const f32> = (0..count).map(|row| left[row * 40..].as_ptr()).collect();
             let side_by_side: Vec<f32> =
                 (0..depth * ROWS).map(|i| left[i % ROWS * 40 + offsets[i / ROWS / len] + i / ROWS % len]).collect();
+            let right_at = |p: usize, column: usize| right[column / COLUMNS * apart + p * COLUMNS + column % COLUMNS];
             for add in [false, true] {
                 let mut want = before.clone();
                 for row in 0..count {
                     for column in 0..columns {
-                        let products = (0..depth).map(|p| side_by_side[p * ROWS + row] * right[p * COLUMNS + column]);
+                        let products = (0..depth).map(|p| side_by_side[p * ROWS + row] * right_at(p, column));
                         want[row * stride + column] =
                             products.sum::<f32>() + if add { before[row * stride + column] } else { 0.0 };
                     }
@@ -660,16 +933,19 @@ mod tests {
                 let runs = Runs { offsets: &offsets, len };
                 let a = Walk { start: side_by_side.as_ptr(), stride: ROWS, outer_stride: len * ROWS };
                 let b = Walk { start: right.as_ptr(), stride: COLUMNS, outer_stride: len * COLUMNS };
-                for way in 0..4 {
+                let ways = if columns <= COLUMNS { 0..6 } else { 0..2 };
+                for way in ways {
                     let mut got = before.clone();
                     let target = Target { start: got.as_mut_ptr(), stride, columns, add };
                     // SAFETY: the runs end within each row's 40 numbers, the walks within their slices, and the tile
                     // within the target's rows.
                     unsafe {
                         match way {
-                            0 => by_rows(&rows, runs, right.as_ptr(), target),
-                            1 => portable::by_rows(&rows, runs, right.as_ptr(), target),
-                            2 => by_columns(count, a, b, len, offsets.len(), target),
+                            0 => by_rows(&rows, runs, right.as_ptr(), apart, target),
+                            1 => by_columns(count, a, b, apart, (len, offsets.len()), target),
+                            2 => tile_by_rows(&rows, runs, right.as_ptr(), target),
+                            3 => tile_by_columns(count, a, b, len, offsets.len(), target),
+                            4 => portable::by_rows(&rows, runs, right.as_ptr(), target),
                             _ => portable::by_columns(count, a, b, len, offsets.len(), target),
                         }
                     }
@@ -678,6 +954,15 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn groups_of_tiles_are_all_tiles_in_order() {
+        for tiles in 0..40 {
+            let groups: Vec<_> = groups(tiles).collect();
+            assert!(groups.iter().all(|group| (1..=TOGETHER).contains(&group.len())), "{groups:?}");
+            assert!(groups.into_iter().flatten().eq(0..tiles));
         }
     }
 
@@ -701,13 +986,14 @@ mod tests {
             }
             let (left, right) = (left.as_ptr(), &right);
             let picks = Picks { masks: &masks, left, row_stride, step_stride, right: right.as_ptr(), right_stride };
-            for (add, way) in [(false, 0), (false, 1), (true, 0), (true, 1)] {
+            for (add, way) in [false, true].into_iter().flat_map(|add| (0..3).map(move |way| (add, way))) {
                 let mut got = before.clone();
                 let target = Target { start: got.as_mut_ptr(), stride, columns, add };
                 // SAFETY: 64 steps of the right side exist, the left one's last number too, and the target has the rows.
                 unsafe {
                     match way {
                         0 => by_picks(picks, target),
+                        1 => narrow_by_picks(picks, target),
                         _ => portable::by_picks(picks, target),
                     }
                 }
