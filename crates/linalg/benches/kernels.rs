@@ -25,6 +25,7 @@ fn main() {
     let (done, wait) = std::sync::mpsc::channel();
     pool.spawn(Box::new(move || {
         products(&bench);
+        cold_products(&bench);
         products_of_zeros(&bench);
         other_products(&bench);
         elementwise_loops(&bench);
@@ -94,6 +95,23 @@ fn products(bench: &Bench) {
                 f32::gemm(&bench.pool, &shape, &a, &b, &mut c);
             });
         }
+    }
+}
+
+/// The products of a small network, whose matrices come from memory each time, as where several tasks take turns.
+fn cold_products(bench: &Bench) {
+    const SETS: usize = 24;
+    for (label, m, k, n, transpose_a) in [("", 100, 784, 100, false), ("_ta", 784, 100, 100, true)] {
+        let shape = GemmShape { transpose_a, ..GemmShape::new(m, n, k) };
+        let mut sets: Vec<_> =
+            (0..SETS as u64).map(|seed| (numbers(m * k, seed), numbers(k * n, seed), vec![0.0; m * n])).collect();
+        let mut turn = 0;
+        let flops = 2.0 * (m * k * n) as f64;
+        bench.run(&format!("matmul_{m}x{k}x{n}{label}_cold"), flops, "GFLOP/s", 1e-9, || {
+            let (a, b, c) = &mut sets[turn % SETS];
+            turn += 1;
+            f32::gemm(&bench.pool, &shape, a, b, c);
+        });
     }
 }
 

@@ -236,8 +236,8 @@ impl Product<'_> {
         let GemmShape { m, k, .. } = *self.shape;
         let len = depth.len();
         if self.shape.transpose_a {
-            // Read a few times only, the numbers stay where they are.
-            if self.shape.n <= 2 * COLUMNS && !m.is_multiple_of(1024) {
+            // Read twice at the most, the numbers stay where they are.
+            if groups(self.shape.n.div_ceil(COLUMNS)).count() <= 2 && !m.is_multiple_of(1024) {
                 let numbers = &self.a[depth.start * m + rows.start..(depth.end - 1) * m + rows.end];
                 let numbers = Numbers::InPlace(numbers);
                 return Left { numbers, stride: m, group: ROWS, len, side_by_side: true };

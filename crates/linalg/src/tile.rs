@@ -639,14 +639,8 @@ mod avx512 {
         all[..rows.len()].copy_from_slice(rows);
         let sides = Sides { rows: all, count: rows.len(), left_stride: 1, right, apart, right_stride: COLUMNS };
         let rounds = runs.offsets.iter().enumerate().map(|(run, &offset)| (offset, run * runs.len * COLUMNS));
-        let wide = wide_tiles(target.columns);
         // SAFETY: passed on.
-        unsafe {
-            tiles(sides, runs.len, rounds, Target { columns: target.columns.min(wide * COLUMNS), ..target });
-            if target.columns > wide * COLUMNS {
-                super::tile_by_rows(rows, runs, right.add(wide * apart), target.tile(wide));
-            }
-        }
+        unsafe { tiles(sides, runs.len, rounds, target) };
     }
 
     /// # Safety
@@ -663,20 +657,8 @@ mod avx512 {
         let (left_stride, right_stride) = (left.stride, right.stride);
         let sides = Sides { rows, count, left_stride, right: right.start, apart, right_stride };
         let rounds = (0..outer).map(|round| (round * left.outer_stride, round * right.outer_stride));
-        let wide = wide_tiles(target.columns);
         // SAFETY: passed on.
-        unsafe {
-            tiles(sides, inner, rounds, Target { columns: target.columns.min(wide * COLUMNS), ..target });
-            if target.columns > wide * COLUMNS {
-                let right = Walk { start: right.start.add(wide * apart), ..right };
-                super::tile_by_columns(count, left, right, inner, outer, target.tile(wide));
-            }
-        }
-    }
-
-    /// How many tiles are worth a vector: the last one is not if half a vector holds it.
-    fn wide_tiles(columns: usize) -> usize {
-        (columns + 7) / COLUMNS
+        unsafe { tiles(sides, inner, rounds, target) };
     }
 
     /// # Safety
