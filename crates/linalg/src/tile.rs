@@ -186,7 +186,7 @@ unsafe fn tile_by_rows(rows: &[*const f32], runs: Runs<'_>, right: *const f32, t
 /// Computes a tile whose left numbers lie side by side, `count` rows of them. The right sides of several tiles lie `apart`.
 ///
 /// # Safety
-/// `inner * outer` steps of both walks (`count` numbers left, for each tile `COLUMNS` right), and the target can be accessed.
+/// `inner * outer` steps of both walks (`count` numbers left, for each tile `COLUMNS` right) and the target can be accessed.
 #[inline]
 pub(crate) unsafe fn by_columns(
     count: usize,
@@ -639,8 +639,14 @@ mod avx512 {
         all[..rows.len()].copy_from_slice(rows);
         let sides = Sides { rows: all, count: rows.len(), left_stride: 1, right, apart, right_stride: COLUMNS };
         let rounds = runs.offsets.iter().enumerate().map(|(run, &offset)| (offset, run * runs.len * COLUMNS));
+        let wide = wide_tiles(target.columns);
         // SAFETY: passed on.
-        unsafe { tiles(sides, runs.len, rounds, target) };
+        unsafe {
+            tiles(sides, runs.len, rounds, Target { columns: target.columns.min(wide * COLUMNS), ..target });
+            if target.columns > wide * COLUMNS {
+                super::tile_by_rows(rows, runs, right.add(wide * apart), target.tile(wide));
+            }
+        }
     }
 
     /// # Safety
@@ -657,8 +663,21 @@ mod avx512 {
         let (left_stride, right_stride) = (left.stride, right.stride);
         let sides = Sides { rows, count, left_stride, right: right.start, apart, right_stride };
         let rounds = (0..outer).map(|round| (round * left.outer_stride, round * right.outer_stride));
+        let wide = wide_tiles(target.columns);
         // SAFETY: passed on.
-        unsafe { tiles(sides, inner, rounds, target) };
+        unsafe {
+            tiles(sides, inner, rounds, Target { columns: target.columns.min(wide * COLUMNS), ..target });
+            if target.columns > wide * COLUMNS {
+                let right = Walk { start: right.start.add(wide * apart), ..right };
+                super::tile_by_columns(count, left, right, inner, outer, target.tile(wide));
+            }
+        }
+    }
+
+    /// How many tiles are worth a vector: the last one is not if half of one holds it. Processors that do a vector in
+    /// halves would take as long for a few columns as for all.
+    fn wide_tiles(columns: usize) -> usize {
+        (columns + 7) / COLUMNS
     }
 
     /// # Safety
