@@ -22,6 +22,13 @@ pub(crate) fn groups(tiles: usize) -> impl Iterator<Item = Range<usize>> {
     (0..tiles).step_by(each).map(move |first| first..(first + each).min(tiles))
 }
 
+/// How many of the tiles of so many columns are worth a vector of AVX-512, if there is one: the last is not if half of one
+/// holds it. Processors that do a vector in halves would take as long for a few columns as for all.
+#[inline]
+fn wide_tiles(columns: usize) -> usize {
+    if crate::simd::has_avx512() { (columns + 7) / COLUMNS } else { 0 }
+}
+
 /// Where a tile goes.
 #[derive(Clone, Copy)]
 pub(crate) struct Target {
@@ -36,6 +43,11 @@ pub(crate) struct Target {
 }
 
 impl Target {
+    /// The first so many of several tiles side by side.
+    fn first(self, tiles: usize) -> Target {
+        Target { columns: self.columns.min(tiles * COLUMNS), ..self }
+    }
+
     /// One of several tiles side by side.
     fn tile(self, index: usize) -> Target {
         let before = index * COLUMNS;
@@ -150,12 +162,13 @@ pub(crate) fn nonzero(numbers: &[f32], bits: &mut [u64]) {
 /// Every row's runs, for each tile a right side of `offsets.len() * len * COLUMNS` numbers, and the target can be accessed.
 #[inline]
 pub(crate) unsafe fn by_rows(rows: &[*const f32], runs: Runs<'_>, right: *const f32, apart: usize, target: Target) {
+    let wide = wide_tiles(target.columns);
     #[cfg(target_arch = "x86_64")]
-    if crate::simd::has_avx512() && target.columns > 8 {
+    if wide > 0 {
         // SAFETY: passed on; AVX-512 is checked.
-        return unsafe { avx512::by_rows(rows, runs, right, apart, target) };
+        unsafe { avx512::by_rows(rows, runs, right, apart, target.first(wide)) };
     }
-    for tile in 0..target.columns.div_ceil(COLUMNS) {
+    for tile in wide..target.columns.div_ceil(COLUMNS) {
         // SAFETY: passed on.
         unsafe { tile_by_rows(rows, runs, right.add(tile * apart), target.tile(tile)) };
     }
@@ -196,12 +209,13 @@ pub(crate) unsafe fn by_columns(
     (inner, outer): (usize, usize),
     target: Target,
 ) {
+    let wide = wide_tiles(target.columns);
     #[cfg(target_arch = "x86_64")]
-    if crate::simd::has_avx512() && target.columns > 8 {
+    if wide > 0 {
         // SAFETY: passed on; AVX-512 is checked.
-        return unsafe { avx512::by_columns(count, left, right, apart, (inner, outer), target) };
+        unsafe { avx512::by_columns(count, left, right, apart, (inner, outer), target.first(wide)) };
     }
-    for tile in 0..target.columns.div_ceil(COLUMNS) {
+    for tile in wide..target.columns.div_ceil(COLUMNS) {
         let right = Walk { start: right.start.wrapping_add(tile * apart), ..right };
         // SAFETY: passed on.
         unsafe { tile_by_columns(count, left, right, inner, outer, target.tile(tile)) };
@@ -639,14 +653,8 @@ mod avx512 {
         all[..rows.len()].copy_from_slice(rows);
         let sides = Sides { rows: all, count: rows.len(), left_stride: 1, right, apart, right_stride: COLUMNS };
         let rounds = runs.offsets.iter().enumerate().map(|(run, &offset)| (offset, run * runs.len * COLUMNS));
-        let wide = wide_tiles(target.columns);
         // SAFETY: passed on.
-        unsafe {
-            tiles(sides, runs.len, rounds, Target { columns: target.columns.min(wide * COLUMNS), ..target });
-            if target.columns > wide * COLUMNS {
-                super::tile_by_rows(rows, runs, right.add(wide * apart), target.tile(wide));
-            }
-        }
+        unsafe { tiles(sides, runs.len, rounds, target) };
     }
 
     /// # Safety
@@ -663,21 +671,8 @@ mod avx512 {
         let (left_stride, right_stride) = (left.stride, right.stride);
         let sides = Sides { rows, count, left_stride, right: right.start, apart, right_stride };
         let rounds = (0..outer).map(|round| (round * left.outer_stride, round * right.outer_stride));
-        let wide = wide_tiles(target.columns);
         // SAFETY: passed on.
-        unsafe {
-            tiles(sides, inner, rounds, Target { columns: target.columns.min(wide * COLUMNS), ..target });
-            if target.columns > wide * COLUMNS {
-                let right = Walk { start: right.start.add(wide * apart), ..right };
-                super::tile_by_columns(count, left, right, inner, outer, target.tile(wide));
-            }
-        }
-    }
-
-    /// How many tiles are worth a vector: the last one is not if half of one holds it. Processors that do a vector in
-    /// halves would take as long for a few columns as for all.
-    fn wide_tiles(columns: usize) -> usize {
-        (columns + 7) / COLUMNS
+        unsafe { tiles(sides, inner, rounds, target) };
     }
 
     /// # Safety
