@@ -332,8 +332,9 @@ impl Supervisor {
         let saved = self.saved.clone();
         move |session: &Session| {
             let Some(saver) = &saver else { return Ok(()) };
-            let now = step_of(session, step.as_ref())?;
+            // The step is read by whoever saves next: read before, it could be older by then than what was saved last.
             let mut last = saved.lock();
+            let now = step_of(session, step.as_ref())?;
             if now.is_none() || *last != now {
                 saver.save(session, &prefix, now)?;
                 *last = now;
@@ -418,5 +419,33 @@ impl Drop for Supervisor {
         if let Some(session) = self.serving.lock().take() {
             let _ = session.close();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::latest_checkpoint;
+
+    #[test]
+    fn whoever_saves_last_saves_the_last_step() {
+        let g = Graph::new();
+        let train = g.global_step().assign_add(1i64);
+        let dir = tempfile::tempdir().unwrap();
+        let supervisor = Supervisor::builder(&g).logdir(dir.path()).save_model_secs(0.0).build().unwrap();
+        let session = supervisor.prepare_or_wait_for_session("", SessionOptions::default()).unwrap();
+        for round in 1..=50 {
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        session.run(&train).unwrap();
+                        supervisor.save()(&session).unwrap();
+                    });
+                }
+            });
+            let saved = latest_checkpoint(dir.path()).unwrap().unwrap();
+            assert!(saved.ends_with(format!("model.ckpt-{}", 4 * round)), "{saved:?} in round {round}");
+        }
+        supervisor.stop().unwrap();
     }
 }
