@@ -7,9 +7,10 @@
 //! 4. [`optimize`] shrinks the result: constants are [folded](fold), equal nodes [merged](cse), and what nobody looks at is
 //!    [left out](unused).
 //! 5. [`partition`] cuts it into one graph per task, and each task cuts its own into one per device.
-//! 6. [`optimize_for_device`] makes the graph of one device faster: chains of elementwise nodes are [fused](fuse), and
-//!    tensors [restored](restore) one by one.
+//! 6. [`optimize_for_device`] makes the graph of one device faster: nodes that only pass something on are [bypassed](bypass),
+//!    chains of elementwise nodes [fused](fuse), and tensors [restored](restore) one by one.
 
+pub mod bypass;
 mod colocate;
 mod control_loops;
 mod copy;
@@ -31,7 +32,7 @@ pub use place::{PlacedGraph, place};
 pub use prune::{ClientEnd, Pruned, RunSignature, prune};
 
 use framework::interpret::Interpreter;
-use framework::{ControlFlow, Graph, Node, Registry};
+use framework::{ControlFlow, Graph, Node, NodeId, Registry};
 use tensor::Result;
 
 /// Shrinks a graph that was pruned for these targets, using only ops that any TensorFlow task knows. Nothing moves to another
@@ -43,7 +44,7 @@ pub fn optimize(graph: Graph, targets: &[String], interpreter: &Interpreter, reg
 
 /// Makes the graph of one device faster, with ops of our own: for whoever executes it.
 pub fn optimize_for_device(graph: Graph, registry: &Registry) -> Result<Graph> {
-    fuse::fuse(restore::split_restores(graph, registry)?, registry)
+    fuse::fuse(bypass::bypass(restore::split_restores(graph, registry)?)?, registry)
 }
 
 /// Whether a node does nothing but compute its outputs: it may be merged with an equal one, and left out if nobody looks.
@@ -53,4 +54,9 @@ fn only_computes(node: &Node) -> bool {
         && !node.outputs.is_empty()
         && node.outputs.iter().all(|output| !output.is_ref)
         && !node.op.inputs.iter().any(|input| input.is_ref)
+}
+
+/// All that a node waits for: what it uses, and what must have run before.
+fn parents(node: &Node) -> impl Iterator<Item = NodeId> {
+    node.inputs.iter().map(|input| input.node).chain(node.control_inputs.iter().copied())
 }

@@ -5,7 +5,7 @@
 //! waits for what it would have needed: it becomes a `NoOp`. TensorFlow's own optimizer does the same.
 
 use crate::copy::{copy_nodes, without_nodes};
-use crate::only_computes;
+use crate::{only_computes, parents};
 use framework::{Attrs, ControlFlow, Graph, Node, NodeId, Output, Registry};
 use std::collections::{HashMap, HashSet};
 use tensor::Result;
@@ -94,9 +94,4 @@ fn before(graph: &Graph, id: NodeId, steps: &mut usize) -> HashSet<NodeId> {
         }
     }
     seen
-}
-
-/// All that a node waits for.
-fn parents(node: &Node) -> impl Iterator<Item = NodeId> {
-    node.inputs.iter().map(|input| input.node).chain(node.control_inputs.iter().copied())
 }

@@ -16,6 +16,10 @@ fn leave_out(graph: Graph) -> Graph {
     plan::unused::leave_out(graph, &["target".into()], &registry()).unwrap()
 }
 
+fn bypass(graph: Graph) -> Graph {
+    plan::bypass::bypass(graph).unwrap()
+}
+
 fn fuse(graph: Graph) -> Graph {
     plan::fuse::fuse(graph, &registry()).unwrap()
 }
@@ -351,4 +355,81 @@ fn what_has_an_effect_checks_or_is_a_target_is_computed() {
                      b = Placeholder {dtype: bool, shape: shape[]}\n";
         check_unchanged(leave_out, &format!("{start}{kept}"));
     }
+}
+
+#[test]
+fn nodes_that_only_pass_on_are_bypassed() {
+    check(
+        bypass,
+        GRADIENTS,
+        expect![[r#"
+            x = Placeholder {dtype: float, shape: shape[2,3]}
+            w = Placeholder {dtype: float, shape: shape[3,4]}
+            y = MatMul(x, w)
+            dy = Relu(y)
+            dx = MatMul(dy, w) {transpose_b: true}
+            dw = MatMul(x, dy) {transpose_a: true}
+            gradient = Identity(dw, ^dx)
+        "#]],
+    );
+    check(
+        bypass,
+        "x = Placeholder {dtype: float, shape: shape[2]}
+         a = Identity(x)
+         b = StopGradient(a)
+         c = Neg(b)
+         d = Neg(c, ^b)
+         all = NoOp(^c, ^d, ^a)
+         e = Neg(d, ^all)
+         first = NoOp
+         f = Neg(x, ^first)
+         end = NoOp(^e, ^f)",
+        expect![[r#"
+            x = Placeholder {dtype: float, shape: shape[2]}
+            c = Neg(x)
+            d = Neg(c, ^x)
+            e = Neg(d, ^c, ^x)
+            f = Neg(x)
+            end = NoOp(^e, ^f)
+        "#]],
+    );
+}
+
+#[test]
+fn a_wait_for_many_by_many_keeps_its_node() {
+    check_unchanged(
+        bypass,
+        "x = Placeholder {dtype: float, shape: shape[2]}
+         a = Neg(x)
+         b = Abs(x)
+         c = Exp(x)
+         all = NoOp(^a, ^b, ^c)
+         d = Neg(x, ^all)
+         e = Abs(x, ^all)",
+    );
+}
+
+#[test]
+fn what_knows_more_than_it_passes_on_is_not_bypassed() {
+    let start = "x = Placeholder {dtype: float, shape: shape[2]}\nb = Placeholder {dtype: bool, shape: shape[]}\n";
+    let received = "r = _Recv {client_terminated: false, recv_device: \"/cpu:0\", send_device: \"/cpu:0\", \
+                    send_device_incarnation: 1, tensor_name: \"t\", tensor_type: float}\n";
+    for kept in [
+        "v = VariableV2 {dtype: float, shape: shape[2]}\nread = Identity(v)\ny = Neg(read)",
+        "s = Switch(x, b)\nway = Identity(s:1)\ny = Neg(x, ^way)",
+        "s = Switch(x, b)\nno = Neg(s)\nyes = Identity(s:1)\nm = Merge(no, yes)",
+        "s = Switch(x, b)\nn = NoOp(^s)\ny = Neg(x, ^n)",
+        "alone = NoOp",
+        &format!("{received}signal = Identity(r)\ny = Neg(x, ^signal)"),
+    ] {
+        check_unchanged(bypass, &format!("{start}{kept}"));
+    }
+    check(
+        bypass,
+        &format!("{received}value = Identity(r)\ny = Neg(value)"),
+        expect![[r#"
+        r = _Recv as t
+        y = Neg(r)
+    "#]],
+    );
 }
