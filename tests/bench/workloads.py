@@ -84,9 +84,10 @@ def replicas(cluster, together, own=False):
     first, before, start = max(seen), cpu(), time.perf_counter()
     time.sleep(2 * SECONDS)
     steps, wall, used = max(seen) - first, time.perf_counter() - start, cpu() - before
-    [client.kill() for client in clients]
+    # Before they are killed: what the last one sees of the others' end is no failure.
     if not failures.empty():
         raise RuntimeError(failures.get())
+    [client.kill() for client in clients]
     how = ("client in the worker, " if own else "") + ("synchronous" if together else "asynchronous")
     yield "MNIST replica, %s, 1 ps and 2 workers" % how, steps / wall, "steps/s"
     yield "MNIST replica, %s: server CPU" % how, used / steps * 1e6, "µs/step"
