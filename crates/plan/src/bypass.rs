@@ -5,7 +5,8 @@
 //! used one uses what it used instead. TensorFlow's own optimizer does the same.
 
 use crate::copy::{copy_nodes, without_nodes};
-use crate::parents;
+use crate::users;
+use framework::graph::sources;
 use framework::{ControlFlow, Graph, Node, NodeId, Output};
 use std::collections::{HashMap, HashSet};
 use tensor::Result;
@@ -19,11 +20,11 @@ const RECEIVES: [&str; 2] = ["_Recv", "_HostRecv"];
 
 /// The graph without nodes that only pass on a value or a wait, as long as there are no more edges than before.
 pub fn bypass(graph: Graph) -> Result<Graph> {
-    let users = users(&graph);
+    let (users, is_steered) = (users(&graph), beside_steering(&graph));
     let mut ways: Vec<Option<Way>> = graph.nodes().map(|_| None).collect();
     let mut is_reference = vec![false; graph.len()];
     for id in graph.in_topological_order()? {
-        let (node, users) = (graph.node(id), &users[id.index()]);
+        let (node, users) = (graph.node(id), users[id.index()]);
         is_reference[id.index()] = node.outputs.iter().any(|output| output.is_ref)
             || node.op.passes_references && node.inputs.iter().any(|input| is_reference[input.node.index()]);
         let only_passes_on = match node.inputs.as_slice() {
@@ -31,12 +32,11 @@ pub fn bypass(graph: Graph) -> Result<Graph> {
             [input] => SAME.contains(&node.op.name.as_str()) && !is_reference[input.node.index()],
             _ => false,
         };
-        let is_steered = users.any_steers || parents(node).any(|parent| steers(graph.node(parent)));
-        if only_passes_on && !is_steered {
+        if only_passes_on && !is_steered[id.index()] {
             let way = Way::past(node, &ways);
             let is_received =
                 way.value.is_some_and(|value| RECEIVES.contains(&graph.node(value.node).op.name.as_str()));
-            if way.pays(users.count) && !(is_received && users.any_waits) {
+            if way.pays(users.uses + users.waits) && !(is_received && users.waits > 0) {
                 ways[id.index()] = Some(way);
             }
         }
@@ -61,25 +61,16 @@ fn steers(node: &Node) -> bool {
     !matches!(node.op.control_flow, ControlFlow::None | ControlFlow::Send)
 }
 
-/// Who uses a node, or waits for it.
-#[derive(Clone, Default)]
-struct Users {
-    count: usize,
-    any_waits: bool,
-    any_steers: bool,
-}
-
-fn users(graph: &Graph) -> Vec<Users> {
-    let mut all = vec![Users::default(); graph.len()];
-    for (_, node) in graph.nodes() {
-        for parent in parents(node) {
-            let users = &mut all[parent.index()];
-            users.count += 1;
-            users.any_steers |= steers(node);
+/// Which nodes give something to one that steers, or get something from one.
+fn beside_steering(graph: &Graph) -> Vec<bool> {
+    let mut beside = vec![false; graph.len()];
+    for (id, node) in graph.nodes() {
+        for source in sources(node) {
+            beside[source.index()] |= steers(node);
+            beside[id.index()] |= steers(graph.node(source));
         }
-        node.control_inputs.iter().for_each(|control| all[control.index()].any_waits = true);
     }
-    all
+    beside
 }
 
 /// What is used in place of a node, and what is waited for.

@@ -4,6 +4,7 @@
 //! is known: then nothing is computed more often than before.
 
 use crate::copy::{copy_nodes, without_nodes};
+use crate::users;
 use framework::{Attr, Attrs, Graph, Node, NodeId, Output, Registry};
 use std::collections::HashMap;
 use tensor::{DType, Result};
@@ -77,12 +78,7 @@ impl Group {
 }
 
 fn find_groups(graph: &Graph) -> Result<Vec<Option<Group>>> {
-    let mut uses = vec![0usize; graph.len()];
-    let mut is_waited_for = vec![false; graph.len()];
-    for (_, node) in graph.nodes() {
-        node.inputs.iter().for_each(|i| uses[i.node.index()] += 1);
-        node.control_inputs.iter().for_each(|c| is_waited_for[c.index()] = true);
-    }
+    let users = users(graph);
     let mut groups: Vec<Option<Group>> = graph.nodes().map(|_| None).collect();
     let mut taken = vec![false; graph.len()];
     // From the end, so that a chain is entered at its last node.
@@ -97,9 +93,9 @@ fn find_groups(graph: &Graph) -> Result<Vec<Option<Group>>> {
                 let source = input.node;
                 let joins = !nodes.contains(&source)
                     && !taken[source.index()]
-                    && !is_waited_for[source.index()]
+                    && users[source.index()].waits == 0
                     && is_fusible(graph.node(source))
-                    && uses[source.index()] == uses_within(graph, &nodes, source)
+                    && users[source.index()].uses == uses_within(graph, &nodes, source)
                     && same_place(graph.node(source), graph.node(id))
                     && nodes.len() < MAX_STEPS
                     && num_inputs(graph, &nodes, source) <= MAX_INPUTS;

@@ -32,7 +32,7 @@ pub use place::{PlacedGraph, place};
 pub use prune::{ClientEnd, Pruned, RunSignature, prune};
 
 use framework::interpret::Interpreter;
-use framework::{ControlFlow, Graph, Node, NodeId, Registry};
+use framework::{ControlFlow, Graph, Node, Registry};
 use tensor::Result;
 
 /// Shrinks a graph that was pruned for these targets, using only ops that any TensorFlow task knows. Nothing moves to another
@@ -56,7 +56,19 @@ fn only_computes(node: &Node) -> bool {
         && !node.op.inputs.iter().any(|input| input.is_ref)
 }
 
-/// All that a node waits for: what it uses, and what must have run before.
-fn parents(node: &Node) -> impl Iterator<Item = NodeId> {
-    node.inputs.iter().map(|input| input.node).chain(node.control_inputs.iter().copied())
+/// How often a node's values are used, and how often it is waited for.
+#[derive(Clone, Copy, Default)]
+struct Users {
+    uses: usize,
+    waits: usize,
+}
+
+/// The users of every node.
+fn users(graph: &Graph) -> Vec<Users> {
+    let mut all = vec![Users::default(); graph.len()];
+    for (_, node) in graph.nodes() {
+        node.inputs.iter().for_each(|input| all[input.node.index()].uses += 1);
+        node.control_inputs.iter().for_each(|control| all[control.index()].waits += 1);
+    }
+    all
 }

@@ -5,7 +5,8 @@
 //! waits for what it would have needed: it becomes a `NoOp`. TensorFlow's own optimizer does the same.
 
 use crate::copy::{copy_nodes, without_nodes};
-use crate::{only_computes, parents};
+use crate::{only_computes, users};
+use framework::graph::sources;
 use framework::{Attrs, ControlFlow, Graph, Node, NodeId, Output, Registry};
 use std::collections::{HashMap, HashSet};
 use tensor::Result;
@@ -18,24 +19,19 @@ const STEPS_MAX: usize = 1 << 20;
 
 /// The graph with a `NoOp` in place of each node that has no effect, and that others only wait for. Targets of the run stay.
 pub fn leave_out(graph: Graph, targets: &[String], registry: &Registry) -> Result<Graph> {
-    let mut uses = vec![0u32; graph.len()];
-    let mut is_awaited = vec![false; graph.len()];
-    for (_, node) in graph.nodes() {
-        node.inputs.iter().for_each(|input| uses[input.node.index()] += 1);
-        node.control_inputs.iter().for_each(|control| is_awaited[control.index()] = true);
-    }
+    let mut users = users(&graph);
     let mut is_left_out = vec![false; graph.len()];
     for id in graph.in_topological_order()?.into_iter().rev() {
         let node = graph.node(id);
-        if is_awaited[id.index()]
-            && uses[id.index()] == 0
+        if users[id.index()].waits > 0
+            && users[id.index()].uses == 0
             && may_leave_out(&graph, node)
             && !targets.contains(&node.name)
         {
             is_left_out[id.index()] = true;
             for input in &node.inputs {
-                uses[input.node.index()] -= 1;
-                is_awaited[input.node.index()] = true;
+                users[input.node.index()].uses -= 1;
+                users[input.node.index()].waits += 1;
             }
         }
     }
@@ -66,7 +62,7 @@ fn may_leave_out(graph: &Graph, node: &Node) -> bool {
 /// What a node waits for, without what comes before the rest of it anyway: that spares edges between tasks.
 fn awaited(graph: &Graph, node: &Node, steps: &mut usize) -> Vec<NodeId> {
     let mut seen = HashSet::new();
-    let mut awaited: Vec<NodeId> = parents(node).filter(|parent| seen.insert(*parent)).collect();
+    let mut awaited: Vec<NodeId> = sources(node).filter(|parent| seen.insert(*parent)).collect();
     let mut at = 0;
     while at < awaited.len() && awaited.len() > 1 {
         let last = awaited[at];
@@ -82,7 +78,7 @@ fn before(graph: &Graph, id: NodeId, steps: &mut usize) -> HashSet<NodeId> {
     let (mut seen, mut next) = (HashSet::new(), vec![id]);
     while let Some(node) = next.pop().map(|id| graph.node(id)) {
         if node.op.control_flow == ControlFlow::None {
-            for parent in parents(node) {
+            for parent in sources(node) {
                 if *steps == 0 {
                     return seen;
                 }
