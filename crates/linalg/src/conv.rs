@@ -9,7 +9,7 @@ use crate::number::Float;
 use crate::parallel::{Pool, SharedMut};
 use crate::scratch::Scratch;
 use crate::simd::{same, same_mut, vectorized};
-use crate::tile::{COLUMNS, ROWS, Runs, Target, Walk, by_columns, by_rows, groups};
+use crate::tile::{COLUMNS, ROWS, Runs, Side, Target, Walk, by_columns, by_rows, groups};
 use std::ops::Range;
 
 /// The sizes of a convolution; padding below and to the right follows from them.
@@ -444,7 +444,7 @@ fn run_forward(pool: &Pool, plan: &Plan<'_>, filter: &[f32], out_channels: usize
                         let runs = Runs { offsets: &chunk.offsets, len: chunk.len };
                         // SAFETY: each pointer begins a part of the band that holds the last run; each panel holds
                         // `COLUMNS` numbers for each step; the pixels of the result belong to this unit alone.
-                        unsafe { by_rows(&left[..count], runs, right.as_ptr(), apart, target) };
+                        unsafe { by_rows(&left[..count], runs, Side::packed(right.as_ptr(), apart), target) };
                         pixel += count;
                     }
                 }

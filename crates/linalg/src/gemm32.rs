@@ -11,7 +11,7 @@ use crate::parallel::{Pool, SharedMut};
 use crate::scratch::Scratch;
 use crate::simd::vectorized;
 use crate::skipping;
-use crate::tile::{COLUMNS, ROWS, Runs, Target, Walk, by_columns, by_rows, fetch, groups};
+use crate::tile::{COLUMNS, ROWS, Runs, Side, Target, Walk, by_columns, by_rows, fetch, groups};
 use std::ops::Range;
 
 /// The longest stretch of the sums done at once: a panel of this depth takes 20 of the first cache's 32 kB.
@@ -30,6 +30,11 @@ const PARTS: usize = 8;
 /// Below this many multiplications one thread is faster than two, the second awake or not.
 const ALONE: usize = 1 << 19;
 const ALONE_ASLEEP: usize = 1 << 22;
+/// Up to this many rows of the result, and columns of it, the right matrix is not packed where there is AVX-512.
+const IN_PLACE_ROWS: usize = 128;
+const IN_PLACE_COLUMNS: usize = 256;
+/// The longest stretch of the sums that is then done at once. The first cache does not hold it, but it is read in order.
+const IN_PLACE_DEPTH: usize = 512;
 /// The most that a packed right matrix takes at once, in elements.
 const PACKED_MAX: usize = 16 << 20;
 
@@ -82,7 +87,11 @@ struct Depths {
 
 impl Depths {
     fn new(whole: Range<usize>) -> Depths {
-        let block = whole.len().div_ceil(whole.len().div_ceil(DEPTH));
+        Depths::of_most(DEPTH, whole)
+    }
+
+    fn of_most(depth: usize, whole: Range<usize>) -> Depths {
+        let block = whole.len().div_ceil(whole.len().div_ceil(depth));
         Depths { whole, block }
     }
 
@@ -149,6 +158,9 @@ impl Product<'_> {
         accumulate: bool,
         c: &SharedMut<f32>,
     ) {
+        if self.reads_right_in_place(&columns) {
+            return self.rows_in_place(pool, depths.whole.clone(), accumulate, c);
+        }
         let (m, n) = (self.shape.m, self.shape.n);
         let panels = columns.len().div_ceil(COLUMNS);
         let mut packed = Scratch::take(depths.whole.len() * panels * COLUMNS);
@@ -184,6 +196,44 @@ impl Product<'_> {
                     // The next block follows at once.
                     let right = &packed[packed_start(&depth, 0)..];
                     left.multiply_all(right, &Stripe { rows: rows.clone(), columns: columns.clone() }, n, add, c);
+                }
+            }
+        });
+    }
+
+    /// Whether packing the right matrix would take longer than it saves: few rows of the result read it.
+    fn reads_right_in_place(&self, columns: &Range<usize>) -> bool {
+        let GemmShape { m, n, transpose_a, transpose_b, .. } = *self.shape;
+        let is_small = m <= IN_PLACE_ROWS && (COLUMNS..=IN_PLACE_COLUMNS).contains(&n) && columns.len() == n;
+        is_small && !transpose_a && !transpose_b && crate::simd::has_avx512()
+    }
+
+    /// Some of the sums, the rows of the result divided among the threads; of the right matrix only the last columns are
+    /// packed, if they are no whole panel.
+    fn rows_in_place(&self, pool: &Pool, depths: Range<usize>, accumulate: bool, c: &SharedMut<f32>) {
+        let (m, n) = (self.shape.m, self.shape.n);
+        let depths = Depths::of_most(IN_PLACE_DEPTH, depths);
+        let (whole, rest) = (n / COLUMNS * COLUMNS, n % COLUMNS);
+        let mut packed = Scratch::take(if rest > 0 { depths.whole.len() * COLUMNS } else { 0 });
+        if rest > 0 {
+            pack_straight(&self.b[depths.whole.start * n + whole..], n, rest, depths.whole.len(), &mut packed);
+        }
+        let share = m.div_ceil(pool.threads()).next_multiple_of(ROWS);
+        pool.for_each(m.div_ceil(share), 1, &|range| {
+            let rows = range.start * share..(range.end * share).min(m);
+            for depth in depths.ranges() {
+                let add = depth.start > depths.whole.start || accumulate;
+                let left = self.pack_left(rows.clone(), depth.clone());
+                for panels in groups(whole / COLUMNS) {
+                    let columns = panels.start * COLUMNS..panels.end * COLUMNS;
+                    let numbers = &self.b[depth.start * n + columns.start..(depth.end - 1) * n + columns.end];
+                    let right = Right { numbers, next: &[], stride: n, apart: COLUMNS };
+                    left.multiply(right, &Stripe { rows: rows.clone(), columns }, n, add, c);
+                }
+                if rest > 0 {
+                    let numbers = &packed[(depth.start - depths.whole.start) * COLUMNS..][..depth.len() * COLUMNS];
+                    let right = Right::packed(numbers, &[], depth.len());
+                    left.multiply(right, &Stripe { rows: rows.clone(), columns: whole..n }, n, add, c);
                 }
             }
         });
@@ -278,6 +328,25 @@ struct Stripe {
     columns: Range<usize>,
 }
 
+/// Panels of a block of the right matrix.
+struct Right<'a> {
+    /// From the first panel's first step to the last one's last.
+    numbers: &'a [f32],
+    /// What is needed next, and fetched meanwhile.
+    next: &'a [f32],
+    /// The distance between steps.
+    stride: usize,
+    /// The distance between panels.
+    apart: usize,
+}
+
+impl<'a> Right<'a> {
+    /// So many steps of panels that follow one another.
+    fn packed(numbers: &'a [f32], next: &'a [f32], len: usize) -> Right<'a> {
+        Right { numbers, next, stride: COLUMNS, apart: len * COLUMNS }
+    }
+}
+
 /// A block of the left matrix.
 struct Left<'a> {
     numbers: Numbers<'a>,
@@ -301,20 +370,18 @@ impl Left<'_> {
         for panels in groups(stripe.columns.len().div_ceil(COLUMNS)) {
             let right = &right[panels.start * self.len * COLUMNS..];
             let (right, next) = right.split_at(panels.len() * self.len * COLUMNS);
-            let next = &next[..next.len().min(right.len())];
+            let right = Right::packed(right, &next[..next.len().min(right.len())], self.len);
             let column = |panel: usize| (stripe.columns.start + panel * COLUMNS).min(stripe.columns.end);
             let columns = column(panels.start)..column(panels.end);
-            self.multiply(right, next, &Stripe { rows: stripe.rows.clone(), columns }, n, add, c);
+            self.multiply(right, &Stripe { rows: stripe.rows.clone(), columns }, n, add, c);
         }
     }
 
-    /// A stripe of the result from this block and few packed panels of the right matrix; `next` is fetched meanwhile.
-    fn multiply(&self, right: &[f32], next: &[f32], stripe: &Stripe, n: usize, add: bool, c: &SharedMut<f32>) {
-        let apart = self.len * COLUMNS;
-        assert!(
-            right.len() >= stripe.columns.len().div_ceil(COLUMNS) * apart,
-            "a panel must have a row for every step"
-        );
+    /// A stripe of the result from this block and few panels of the right matrix.
+    fn multiply(&self, right: Right<'_>, stripe: &Stripe, n: usize, add: bool, c: &SharedMut<f32>) {
+        let Right { numbers: panels, next, stride, apart } = right;
+        let last = (stripe.columns.len().div_ceil(COLUMNS) - 1) * apart + (self.len - 1) * stride;
+        assert!(panels.len() >= last + COLUMNS, "a panel must have a row for every step");
         let numbers = match &self.numbers {
             Numbers::Packed(packed) => &packed[..],
             Numbers::InPlace(numbers) => numbers,
@@ -334,7 +401,7 @@ impl Left<'_> {
             if self.side_by_side {
                 let group = &numbers[row / ROWS * self.group..][..(self.len - 1) * self.stride + count];
                 let left = Walk { start: group.as_ptr(), stride: self.stride, outer_stride: 0 };
-                let right = Walk { start: right.as_ptr(), stride: COLUMNS, outer_stride: 0 };
+                let right = Walk { start: panels.as_ptr(), stride, outer_stride: 0 };
                 // SAFETY: a group holds `count` numbers for each of `len` steps, the panel `COLUMNS`; the tile lies
                 // within the result and belongs to this stripe alone.
                 unsafe { by_columns(count, left, right, apart, (self.len, 1), target) };
@@ -345,9 +412,10 @@ impl Left<'_> {
                     *row = first.as_ptr().wrapping_add(i * self.stride);
                 }
                 let runs = Runs { offsets: &[0], len: self.len };
+                let right = Side { start: panels.as_ptr(), stride, apart };
                 // SAFETY: each of `count` rows holds `len` numbers, the panel `COLUMNS` for each; the tile lies within
                 // the result and belongs to this stripe alone.
-                unsafe { by_rows(&rows[..count], runs, right.as_ptr(), apart, target) };
+                unsafe { by_rows(&rows[..count], runs, right, target) };
             }
             row += count;
         }

@@ -157,6 +157,10 @@ mod tests {
             (20, 700, 400),
             (10, 30, 1500),
             (260, 800, 33),
+            (2, 16, 3),
+            (97, 48, 600),
+            (100, 100, 784),
+            (128, 255, 40),
         ];
         for (seed, (m, n, k)) in seeds().zip(sizes) {
             let mut numbers = Numbers::new(seed);

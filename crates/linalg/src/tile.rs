@@ -75,6 +75,24 @@ pub(crate) struct Walk {
     pub(crate) outer_stride: usize,
 }
 
+/// A right side whose `COLUMNS` numbers for one step lie side by side, those of several tiles `apart`.
+#[derive(Clone, Copy)]
+pub(crate) struct Side {
+    /// The first step's numbers.
+    pub(crate) start: *const f32,
+    /// The distance between steps: `COLUMNS` if it is packed.
+    pub(crate) stride: usize,
+    /// The distance between tiles.
+    pub(crate) apart: usize,
+}
+
+impl Side {
+    /// A packed one.
+    pub(crate) fn packed(start: *const f32, apart: usize) -> Side {
+        Side { start, stride: COLUMNS, apart }
+    }
+}
+
 /// Rows of the left side, of which only some steps count.
 #[derive(Clone, Copy)]
 pub(crate) struct Picks<'a> {
@@ -155,22 +173,24 @@ pub(crate) fn nonzero(numbers: &[f32], bits: &mut [u64]) {
     portable::nonzero(numbers, bits);
 }
 
-/// Computes a tile whose left rows follow the pointers; `right` is packed, `COLUMNS` numbers for every step. The right sides
-/// of several tiles lie `apart`.
+/// Computes a tile whose left rows follow the pointers. The right side is packed, unless all tiles are whole and there is
+/// AVX-512.
 ///
 /// # Safety
-/// Every row's runs, for each tile a right side of `offsets.len() * len * COLUMNS` numbers, and the target can be accessed.
+/// Every row's runs, for each tile `COLUMNS` numbers of the right side for each of `offsets.len() * len` steps, and the target
+/// can be accessed.
 #[inline]
-pub(crate) unsafe fn by_rows(rows: &[*const f32], runs: Runs<'_>, right: *const f32, apart: usize, target: Target) {
+pub(crate) unsafe fn by_rows(rows: &[*const f32], runs: Runs<'_>, right: Side, target: Target) {
     let wide = wide_tiles(target.columns);
     #[cfg(target_arch = "x86_64")]
     if wide > 0 {
         // SAFETY: passed on; AVX-512 is checked.
-        unsafe { avx512::by_rows(rows, runs, right, apart, target.first(wide)) };
+        unsafe { avx512::by_rows(rows, runs, right, target.first(wide)) };
     }
     for tile in wide..target.columns.div_ceil(COLUMNS) {
+        assert_eq!(right.stride, COLUMNS, "the right side of a narrow tile must be packed");
         // SAFETY: passed on.
-        unsafe { tile_by_rows(rows, runs, right.add(tile * apart), target.tile(tile)) };
+        unsafe { tile_by_rows(rows, runs, right.start.add(tile * right.apart), target.tile(tile)) };
     }
 }
 
@@ -631,7 +651,7 @@ mod avx2 {
 
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
-    use super::{COLUMNS, Picks, ROWS, Runs, TOGETHER, Target, Walk};
+    use super::{COLUMNS, Picks, ROWS, Runs, Side, TOGETHER, Target, Walk};
     use std::arch::x86_64::*;
 
     /// Both sides of a tile: where the numbers of its rows and of its right sides are, and how far it is to those of the next
@@ -648,11 +668,12 @@ mod avx512 {
 
     /// # Safety
     /// As `super::by_rows`, on a machine with AVX-512.
-    pub(super) unsafe fn by_rows(rows: &[*const f32], runs: Runs<'_>, right: *const f32, apart: usize, target: Target) {
+    pub(super) unsafe fn by_rows(rows: &[*const f32], runs: Runs<'_>, right: Side, target: Target) {
         let mut all = [rows[0]; ROWS];
         all[..rows.len()].copy_from_slice(rows);
-        let sides = Sides { rows: all, count: rows.len(), left_stride: 1, right, apart, right_stride: COLUMNS };
-        let rounds = runs.offsets.iter().enumerate().map(|(run, &offset)| (offset, run * runs.len * COLUMNS));
+        let Side { start, stride, apart } = right;
+        let sides = Sides { rows: all, count: rows.len(), left_stride: 1, right: start, apart, right_stride: stride };
+        let rounds = runs.offsets.iter().enumerate().map(|(run, &offset)| (offset, run * runs.len * stride));
         // SAFETY: passed on.
         unsafe { tiles(sides, runs.len, rounds, target) };
     }
@@ -937,7 +958,7 @@ mod tests {
                     // within the target's rows.
                     unsafe {
                         match way {
-                            0 => by_rows(&rows, runs, right.as_ptr(), apart, target),
+                            0 => by_rows(&rows, runs, Side::packed(right.as_ptr(), apart), target),
                             1 => by_columns(count, a, b, apart, (len, offsets.len()), target),
                             2 => tile_by_rows(&rows, runs, right.as_ptr(), target),
                             3 => tile_by_columns(count, a, b, len, offsets.len(), target),
