@@ -149,7 +149,7 @@ def parse():
     parser.add_argument("--write", help="the page to write")
     parser.add_argument("--readme", help="a page with a marked place for a few rows")
     parser.add_argument("--keep", help="a file for all values, from which report.py can write the pages again")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()  # names may stand on either side of flags
     arguments.names += arguments.only
     arguments.kinds = arguments.kinds.split(",")
     arguments.binary = os.path.abspath(arguments.binary)
