@@ -1,7 +1,7 @@
 //! Products of single-precision matrices.
 //!
 //! The right matrix is packed in panels of `COLUMNS` columns and blocks of `DEPTH` rows, so that a panel of a block
-//! stays in the first cache; the left one in blocks that stay in the second. Where the result has many rows, the
+//! stays in the first cache, unless few rows of the result read it; the left one in blocks that stay in the second. Where the result has many rows, the
 //! threads share one packed right matrix and divide the rows; where it has few, they divide the columns; where it is
 //! small and its sums are long, they divide the sums. What a thread packs for itself alone need not travel to another.
 //! How sums are cut depends on the sizes only, so the result does not depend on the number of threads.
