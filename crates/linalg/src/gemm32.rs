@@ -1,9 +1,10 @@
 //! Products of single-precision matrices.
 //!
 //! The right matrix is packed in panels of `COLUMNS` columns and blocks of `DEPTH` rows, so that a panel of a block
-//! stays in the first cache, unless few rows of the result read it; the left one in blocks that stay in the second. Where the result has many rows, the
-//! threads share one packed right matrix and divide the rows; where it has few, they divide the columns; where it is
-//! small and its sums are long, they divide the sums. What a thread packs for itself alone need not travel to another.
+//! stays in the first cache, unless few rows of the result read it; the left one in blocks that stay in the second. Where
+//! the result has many rows, the threads share one packed right matrix and divide the rows; where it has few, they divide
+//! the columns; where it is small and its sums are long, they divide the sums. What a thread packs for itself alone need
+//! not travel to another.
 //! How sums are cut depends on the sizes only, so the result does not depend on the number of threads.
 
 use crate::matmul::GemmShape;
@@ -30,9 +31,10 @@ const PARTS: usize = 8;
 /// Below this many multiplications one thread is faster than two, the second awake or not.
 const ALONE: usize = 1 << 19;
 const ALONE_ASLEEP: usize = 1 << 22;
-/// Up to this many rows of the result, and columns of it, the right matrix is not packed where there is AVX-512.
+/// Up to this many rows of the result, and columns of it, the right matrix is not packed where there is AVX-512. With more
+/// columns it would depend on the number of threads whether they are divided, and so how sums are cut.
 const IN_PLACE_ROWS: usize = 128;
-const IN_PLACE_COLUMNS: usize = 256;
+const IN_PLACE_COLUMNS: usize = PANELS * COLUMNS - 1;
 /// The longest stretch of the sums that is then done at once. The first cache does not hold it, but it is read in order.
 const IN_PLACE_DEPTH: usize = 512;
 /// The most that a packed right matrix takes at once, in elements.

@@ -160,6 +160,7 @@ mod tests {
             (2, 16, 3),
             (97, 48, 600),
             (100, 100, 784),
+            (128, 127, 40),
             (128, 255, 40),
         ];
         for (seed, (m, n, k)) in seeds().zip(sizes) {
@@ -185,6 +186,21 @@ mod tests {
                     );
                 }
             }
+        }
+    }
+
+    #[test]
+    fn the_number_of_threads_makes_no_difference_where_columns_are_not_divided() {
+        let sizes = [(100, 100, 784), (128, 127, 1000), (128, 90, 700), (129, 100, 900), (300, 90, 400)];
+        for (seed, (m, n, k)) in seeds().zip(sizes) {
+            let mut numbers = Numbers::new(seed);
+            let (a, b): (Vec<f32>, Vec<f32>) = (numbers.vec(m * k), numbers.vec(k * n));
+            let product = |pool: &Pool| {
+                let mut c = vec![0f32; m * n];
+                f32::gemm(pool, &GemmShape::new(m, n, k), &a, &b, &mut c);
+                c
+            };
+            assert!(product(&Pool::inline()) == product(&Pool::new(3)), "{m}x{k} by {k}x{n}");
         }
     }
 
