@@ -440,7 +440,8 @@ fn run_forward(pool: &Pool, plan: &Plan<'_>, filter: &[f32], out_channels: usize
                         }
                         let at = (first + pixel) * out_channels + first_column;
                         let start = y.pointer(at..at + (count - 1) * out_channels + columns);
-                        let target = Target { start, stride: out_channels, columns, add: chunk.start > 0 };
+                        let target =
+                            Target { start, stride: out_channels, columns, add: chunk.start > 0, in_turns: true };
                         let runs = Runs { offsets: &chunk.offsets, len: chunk.len };
                         // SAFETY: each pointer begins a part of the band that holds the last run; each panel holds
                         // `COLUMNS` numbers for each step; the pixels of the result belong to this unit alone.
@@ -576,7 +577,7 @@ fn gradient_along_runs(plan: &Plan<'_>, unit: usize, dy: &[f32], channels: usize
                     stride: plan.step_width,
                     outer_stride: plan.banded.stride_height * plan.banded.padded_row(),
                 };
-                let target = Target { start: to.as_mut_ptr(), stride: depth, columns, add: true };
+                let target = Target { start: to.as_mut_ptr(), stride: depth, columns, add: true, in_turns: true };
                 // SAFETY: the packed group holds `ROWS` numbers for every pixel, the band `COLUMNS` for each tile beyond the
                 // last step, and the sums every row of the tiles.
                 unsafe { by_columns(count, left, right, COLUMNS, (plan.out_width, rows.len()), target) };
@@ -610,7 +611,7 @@ fn gradient_along_channels(plan: &Plan<'_>, unit: usize, dy: &[f32], channels: u
                     outer_stride: plan.banded.stride_height * plan.banded.padded_row(),
                 };
                 let right = Walk { start: right.as_ptr(), stride: COLUMNS, outer_stride: plan.out_width * COLUMNS };
-                let target = Target { start: to.as_mut_ptr(), stride: channels, columns, add: true };
+                let target = Target { start: to.as_mut_ptr(), stride: channels, columns, add: true, in_turns: true };
                 // SAFETY: the band holds `count` numbers at every step, each packed panel `COLUMNS` for every pixel, and the
                 // sums every row of the tiles.
                 unsafe { by_columns(count, left, right, apart, (plan.out_width, rows.len()), target) };

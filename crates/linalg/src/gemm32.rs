@@ -399,7 +399,7 @@ impl Left<'_> {
             let at = (stripe.rows.start + row) * n + stripe.columns.start;
             let columns = stripe.columns.len();
             let start = c.pointer(at..at + (count - 1) * n + columns);
-            let target = Target { start, stride: n, columns, add };
+            let target = Target { start, stride: n, columns, add, in_turns: n <= COLUMNS };
             if self.side_by_side {
                 let group = &numbers[row / ROWS * self.group..][..(self.len - 1) * self.stride + count];
                 let left = Walk { start: group.as_ptr(), stride: self.stride, outer_stride: 0 };

@@ -190,8 +190,21 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_threads_makes_no_difference_where_columns_are_not_divided() {
-        let sizes = [(100, 100, 784), (128, 127, 1000), (128, 90, 700), (129, 100, 900), (300, 90, 400)];
+    fn the_number_of_threads_makes_no_difference() {
+        let sizes = [
+            (100, 100, 784),
+            (128, 127, 1000),
+            (128, 90, 700),
+            (129, 100, 900),
+            (300, 90, 400),
+            // The columns are divided, and on some numbers of threads the last tile is alone.
+            (128, 144, 700),
+            (128, 200, 700),
+            (128, 272, 700),
+            (100, 400, 500),
+            (300, 1040, 100),
+            (500, 848, 90),
+        ];
         for (seed, (m, n, k)) in seeds().zip(sizes) {
             let mut numbers = Numbers::new(seed);
             let (a, b): (Vec<f32>, Vec<f32>) = (numbers.vec(m * k), numbers.vec(k * n));
@@ -200,7 +213,10 @@ mod tests {
                 f32::gemm(pool, &GemmShape::new(m, n, k), &a, &b, &mut c);
                 c
             };
-            assert!(product(&Pool::inline()) == product(&Pool::new(3)), "{m}x{k} by {k}x{n}");
+            let alone = product(&Pool::inline());
+            for threads in 2..=4 {
+                assert!(product(&Pool::new(threads)) == alone, "{m}x{k} by {k}x{n} on {threads} threads");
+            }
         }
     }
 

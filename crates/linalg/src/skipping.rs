@@ -109,7 +109,7 @@ impl Product<'_> {
             let right = self.b[steps.start * n + columns.start..(steps.end - 1) * n + columns.end].as_ptr();
             let start = self.c.pointer(rows.start * n + columns.start..(rows.end - 1) * n + columns.end);
             let picks = Picks { masks, left, row_stride, step_stride, right, right_stride: n };
-            let target = Target { start, stride: n, columns: columns.len(), add };
+            let target = Target { start, stride: n, columns: columns.len(), add, in_turns: false };
             // SAFETY: each row has a mask, with bits for these steps alone, whose numbers lie in `a` and whose columns in `b`;
             // these rows of the result are written by this call alone.
             unsafe { by_picks(picks, target) };

@@ -40,6 +40,9 @@ pub(crate) struct Target {
     pub(crate) columns: usize,
     /// Whether the tile is added to what is there.
     pub(crate) add: bool,
+    /// Whether the steps of a tile that is done alone may be added in turns to two sums, for one would wait for itself. Only
+    /// if it is done alone on any number of threads, since the result is rounded differently.
+    pub(crate) in_turns: bool,
 }
 
 impl Target {
@@ -729,7 +732,7 @@ mod avx512 {
                 _mm_prefetch::<_MM_HINT_T0>(to.cast());
             }
         }
-        // Steps of a single tile take turns at two accumulators, for one alone would wait for itself.
+        let in_turns = N == 1 && target.in_turns;
         let mut sums = [[[_mm512_setzero_ps(); N]; ROWS]; 2];
         for (left_at, right_at) in rounds {
             let (rows, right) = (sides.rows.map(|row| row.wrapping_add(left_at)), sides.right.wrapping_add(right_at));
@@ -751,7 +754,7 @@ mod avx512 {
                     }
                 };
             }
-            let paired = if N == 1 { steps / 2 * 2 } else { 0 };
+            let paired = if in_turns { steps / 2 * 2 } else { 0 };
             for step in (0..paired).step_by(2) {
                 step!(step, 0);
                 step!(step + 1, 1);
@@ -766,7 +769,7 @@ mod avx512 {
             }
             for tile in 0..N {
                 let mut sum = sums[0][row][tile];
-                if N == 1 {
+                if in_turns {
                     sum = _mm512_add_ps(sum, sums[1][row][tile]);
                 }
                 let columns = (target.columns - tile * COLUMNS).min(COLUMNS);
@@ -951,9 +954,9 @@ mod tests {
                 let a = Walk { start: side_by_side.as_ptr(), stride: ROWS, outer_stride: len * ROWS };
                 let b = Walk { start: right.as_ptr(), stride: COLUMNS, outer_stride: len * COLUMNS };
                 let ways = if columns <= COLUMNS { 0..6 } else { 0..2 };
-                for way in ways {
+                for (way, in_turns) in ways.flat_map(|way| [(way, false), (way, true)]) {
                     let mut got = before.clone();
-                    let target = Target { start: got.as_mut_ptr(), stride, columns, add };
+                    let target = Target { start: got.as_mut_ptr(), stride, columns, add, in_turns };
                     // SAFETY: the runs end within each row's 40 numbers, the walks within their slices, and the tile
                     // within the target's rows.
                     unsafe {
@@ -1005,7 +1008,7 @@ mod tests {
             let picks = Picks { masks: &masks, left, row_stride, step_stride, right: right.as_ptr(), right_stride };
             for (add, way) in [false, true].into_iter().flat_map(|add| (0..3).map(move |way| (add, way))) {
                 let mut got = before.clone();
-                let target = Target { start: got.as_mut_ptr(), stride, columns, add };
+                let target = Target { start: got.as_mut_ptr(), stride, columns, add, in_turns: false };
                 // SAFETY: 64 steps of the right side exist, the left one's last number too, and the target has the rows.
                 unsafe {
                     match way {
