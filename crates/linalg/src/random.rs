@@ -289,12 +289,25 @@ const LANES: usize = 64;
 /// slowly as they are made.
 #[inline(always)]
 fn blocks<const FMA: bool>(philox: &Philox, step: u64, c: &mut [[u32; LANES]; 4]) {
-    c.iter_mut().zip(philox.counter).for_each(|(c, word)| c.fill(word));
-    if philox.counter[0].checked_add((LANES as u64 * step) as u32).is_some() {
-        for lane in 0..LANES {
-            c[0][lane] += lane as u32 * step as u32;
-        }
-    } else {
+    let near = place(philox, step, c);
+    #[cfg(target_arch = "x86_64")]
+    if crate::simd::has_avx512() {
+        // SAFETY: the machine has AVX-512.
+        return unsafe { avx512::rounds(philox, near, c) };
+    }
+    #[cfg(target_arch = "x86_64")]
+    if FMA {
+        // SAFETY: the constant says that the machine has AVX2.
+        return unsafe { avx2::rounds(philox, near, c) };
+    }
+    plain_rounds(philox, near, c);
+}
+
+/// The step, if no counter's first word overflows; else the other words differ as well, and all are written down.
+#[inline(always)]
+fn place(philox: &Philox, step: u64, c: &mut [[u32; LANES]; 4]) -> Option<u32> {
+    let near = philox.counter[0].checked_add((LANES as u64 * step) as u32).map(|_| step as u32);
+    if near.is_none() {
         for lane in 0..LANES {
             let at = philox.at(lane as u64 * step).counter;
             for word in 0..4 {
@@ -302,10 +315,19 @@ fn blocks<const FMA: bool>(philox: &Philox, step: u64, c: &mut [[u32; LANES]; 4]
             }
         }
     }
-    #[cfg(target_arch = "x86_64")]
-    if FMA {
-        // SAFETY: the constant says that the machine has AVX2.
-        return unsafe { avx2::rounds(c, philox.key) };
+    near
+}
+
+/// As the `rounds!` of vectors, on every machine.
+#[inline(always)]
+fn plain_rounds(philox: &Philox, near: Option<u32>, c: &mut [[u32; LANES]; 4]) {
+    if let Some(step) = near {
+        for lane in 0..LANES {
+            c[0][lane] = philox.counter[0] + lane as u32 * step;
+            for word in 1..4 {
+                c[word][lane] = philox.counter[word];
+            }
+        }
     }
     let mut k = philox.key;
     for _ in 0..ROUNDS {
@@ -323,40 +345,72 @@ fn blocks<const FMA: bool>(philox: &Philox, step: u64, c: &mut [[u32; LANES]; 4]
     }
 }
 
+/// Turns counters into words, a vector of them at once. The counters lie `near` one another, a step apart from the stream's
+/// place on, or stand where the words go.
+///
+/// The instruction that multiplies does so with every second lane, and does not look at the others. So the even and the odd
+/// lanes go their own ways until the end, with anything at all in between.
 #[cfg(target_arch = "x86_64")]
-mod avx2 {
-    use super::{KEY_STEP, LANES, MULTIPLIER, ROUNDS};
-    use std::arch::x86_64::*;
+macro_rules! rounds {
+    (
+        $feature:literal, $vector:ident, $width:literal,
+        $load:ident, $store:ident, $all:ident, $add:ident, $mul:ident, $high:ident, $low:ident, $xor3:expr, $interleave:expr
+    ) => {
+        use super::{KEY_STEP, LANES, MULTIPLIER, Philox, ROUNDS};
+        use std::arch::x86_64::*;
 
-    /// Turns counters into words, eight at once.
-    ///
-    /// The instruction that multiplies does so with every second lane, and does not look at the others. So the even and the odd
-    /// lanes go their own ways until the end, with anything at all in between.
-    #[target_feature(enable = "avx2")]
-    pub(super) fn rounds(words: &mut [[u32; LANES]; 4], key: [u32; 2]) {
-        let multiplier = MULTIPLIER.map(|m| _mm256_set1_epi32(m as i32));
-        let keys: [_; ROUNDS] = std::array::from_fn(|round| {
-            [0, 1].map(|i: usize| _mm256_set1_epi32(key[i].wrapping_add(KEY_STEP[i].wrapping_mul(round as u32)) as i32))
-        });
-        let round = |c: [__m256i; 4], keys: &[__m256i; 2]| {
-            let (p, q) = (_mm256_mul_epu32(c[0], multiplier[0]), _mm256_mul_epu32(c[2], multiplier[1]));
-            let mixed =
-                |product, word, key| _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64::<32>(product), word), key);
-            [mixed(q, c[1], keys[0]), q, mixed(p, c[3], keys[1]), p]
-        };
-        for lane in (0..LANES).step_by(8) {
-            // SAFETY: eight words from a multiple of eight on lie within a row.
-            let c = [0, 1, 2, 3].map(|i: usize| unsafe { _mm256_loadu_si256(words[i][lane..].as_ptr().cast()) });
-            let (mut even, mut odd) = (c, c.map(|c| _mm256_srli_epi64::<32>(c)));
-            for keys in &keys {
-                (even, odd) = (round(even, keys), round(odd, keys));
-            }
-            for (words, (even, odd)) in words.iter_mut().zip(even.into_iter().zip(odd)) {
-                let both = _mm256_blend_epi32::<0xaa>(even, _mm256_slli_epi64::<32>(odd));
-                // SAFETY: eight words from a multiple of eight on lie within a row.
-                unsafe { _mm256_storeu_si256(words[lane..].as_mut_ptr().cast(), both) };
+        #[target_feature(enable = $feature)]
+        pub(super) fn rounds(philox: &Philox, near: Option<u32>, words: &mut [[u32; LANES]; 4]) {
+            let multiplier = MULTIPLIER.map(|m| $all(m as i32));
+            let keys: [_; ROUNDS] = std::array::from_fn(|round| {
+                let key = |i: usize| philox.key[i].wrapping_add(KEY_STEP[i].wrapping_mul(round as u32));
+                [$all(key(0) as i32), $all(key(1) as i32)]
+            });
+            let round = |c: [$vector; 4], keys: &[$vector; 2]| {
+                let (p, q) = ($mul(c[0], multiplier[0]), $mul(c[2], multiplier[1]));
+                [$xor3($high::<32>(q), c[1], keys[0]), q, $xor3($high::<32>(p), c[3], keys[1]), p]
+            };
+            let mut counters = philox.counter.map(|word| $all(word as i32));
+            let steps: [u32; $width] = std::array::from_fn(|lane| lane as u32 * near.unwrap_or(0));
+            // SAFETY: there are so many steps.
+            counters[0] = $add(counters[0], unsafe { $load(steps.as_ptr().cast()) });
+            let next = $all((near.unwrap_or(0) * $width) as i32);
+            for lane in (0..LANES).step_by($width) {
+                let c = match near {
+                    Some(_) => counters,
+                    // SAFETY: as many words as a vector has, from a multiple of them on, lie within a row.
+                    None => [0, 1, 2, 3].map(|i: usize| unsafe { $load(words[i][lane..].as_ptr().cast()) }),
+                };
+                let (mut even, mut odd) = (c, c.map(|c| $high::<32>(c)));
+                for keys in &keys {
+                    (even, odd) = (round(even, keys), round(odd, keys));
+                }
+                for (words, (even, odd)) in words.iter_mut().zip(even.into_iter().zip(odd)) {
+                    let both = $interleave(even, $low::<32>(odd));
+                    // SAFETY: as above.
+                    unsafe { $store(words[lane..].as_mut_ptr().cast(), both) };
+                }
+                counters[0] = $add(counters[0], next);
             }
         }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    rounds! {
+        "avx2", __m256i, 8,
+        _mm256_loadu_si256, _mm256_storeu_si256, _mm256_set1_epi32, _mm256_add_epi32, _mm256_mul_epu32, _mm256_srli_epi64,
+        _mm256_slli_epi64, |a, b, c| _mm256_xor_si256(_mm256_xor_si256(a, b), c), _mm256_blend_epi32::<0xaa>
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx512 {
+    rounds! {
+        "avx512f", __m512i, 16,
+        _mm512_loadu_si512, _mm512_storeu_si512, _mm512_set1_epi32, _mm512_add_epi32, _mm512_mul_epu32, _mm512_srli_epi64,
+        _mm512_slli_epi64, _mm512_ternarylogic_epi32::<0x96>, |even, odd| _mm512_mask_blend_epi32(0xaaaa, even, odd)
     }
 }
 
@@ -921,6 +975,31 @@ mod tests {
                     (cos as f64 - want_cos).abs() <= 4e-7 * want_cos.abs() + 1e-12,
                     "cos {angle} = {cos}, not {want_cos}"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn vectors_of_every_width_make_the_words_of_single_counters() {
+        for (first, step) in [(0, 1), (7, 64), (u32::MAX - 64, 1), (u32::MAX - 63, 1), (u32::MAX - 9, 5)] {
+            let philox = Philox { key: [0x1234_5678, u32::MAX], counter: [first, u32::MAX, 3, u32::MAX - 1] };
+            for way in 0..3 {
+                let mut words = [[0; LANES]; 4];
+                let near = place(&philox, step, &mut words);
+                match way {
+                    0 => plain_rounds(&philox, near, &mut words),
+                    // SAFETY: the machine has AVX2.
+                    #[cfg(target_arch = "x86_64")]
+                    1 if crate::simd::has_avx2() => unsafe { avx2::rounds(&philox, near, &mut words) },
+                    // SAFETY: the machine has AVX-512.
+                    #[cfg(target_arch = "x86_64")]
+                    2 if crate::simd::has_avx512() => unsafe { avx512::rounds(&philox, near, &mut words) },
+                    _ => continue,
+                }
+                for lane in 0..LANES {
+                    let want = philox.at(lane as u64 * step).block();
+                    assert_eq!(words.map(|word| word[lane]), want, "way {way}, lane {lane}, from {first} by {step}");
+                }
             }
         }
     }
