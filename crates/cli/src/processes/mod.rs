@@ -329,7 +329,6 @@ mod tests {
     }
 
     const SERVE: &str = "while :; do sleep 0.01; done";
-    const DEAF: &str = "trap '' TERM; echo up; while :; do sleep 0.01; done";
 
     #[test]
     fn servers_are_stopped_when_the_workers_are_done() {
@@ -343,7 +342,11 @@ mod tests {
 
     #[test]
     fn a_server_that_does_not_listen_is_killed() {
-        let tasks = vec![process(("ps", 0), DEAF), process(("worker", 0), "sleep 0.3")];
+        let folder = tempfile::tempdir().unwrap();
+        let deaf = folder.path().join("deaf");
+        let server = format!("trap '' TERM; touch {}; {SERVE}", deaf.display());
+        let worker = format!("until [ -e {} ]; do sleep 0.01; done", deaf.display());
+        let tasks = vec![process(("ps", 0), &server), process(("worker", 0), &worker)];
         let (code, shown) = check(tasks, 0, None);
         assert_eq!((code, shown.last().unwrap().as_str()), (0, "ps/0 killed"));
     }

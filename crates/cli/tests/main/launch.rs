@@ -57,8 +57,15 @@ fn wait(child: &mut Child) -> ExitStatus {
 
 #[test]
 fn every_task_learns_its_place_and_the_ps_is_ended() {
-    let script = "echo $1 $TF_CONFIG; if [ {job} = ps ]; then while :; do sleep 0.05; done; fi";
-    let (code, out, _) = output(&["--ps", "1", "--workers", "2", "--", "sh", "-c", script, "sh", "{flags}"]);
+    // The workers wait for the ps, which is ended with the last of them and might not have come to speak.
+    let folder = tempfile::tempdir().unwrap();
+    let spoke = folder.path().join("spoke");
+    let script = format!(
+        "echo $1 $TF_CONFIG; if [ {{job}} = ps ]; then touch {0}; while :; do sleep 0.05; done; fi; \
+         until [ -e {0} ]; do sleep 0.01; done",
+        spoke.display()
+    );
+    let (code, out, _) = output(&["--ps", "1", "--workers", "2", "--", "sh", "-c", &script, "sh", "{flags}"]);
     assert_eq!(code, Some(0));
     for task in ["worker/0", "worker/1", "ps/0"] {
         let start = format!("{task:<8} | --ps_hosts=localhost:");
