@@ -1,6 +1,7 @@
 //! Working on a step in a hurry: short nodes run here, long ones and whatever is left in the end on the pool.
 //!
-//! Which nodes are long is learnt by running them, on either side, so that a change of their inputs' sizes is noticed.
+//! How long nodes take is learnt by running them, on either side, so that a change of their inputs' sizes is noticed. It also
+//! tells a thread with time whether it is worth waking another one for the nodes it has no hand for.
 
 use super::compile::PlanNode;
 use super::frame::Iteration;
@@ -8,7 +9,7 @@ use super::step::{Local, Step};
 use crate::brief;
 use framework::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// A node that takes longer is not run in a hurry.
@@ -21,18 +22,22 @@ const DOUBTS: u8 = 16;
 /// A node that takes less is over before it could be put off.
 pub(super) const AN_INSTANT: Duration = Duration::from_micros(20);
 
-/// Whether a node has taken long lately.
-#[derive(Default)]
+/// Nodes that together take less are not worth another thread: until it has woken up, found its way and warmed its caches,
+/// they would be done here, and their loops are spread anyway where that is worth it.
+const WORTH_PASSING_ON: Duration = Duration::from_micros(150);
+
+/// How long a node has taken lately.
 pub(super) struct Pace {
     doubts: AtomicU8,
-    /// Whether its last run took more than an instant.
-    takes_a_while: AtomicBool,
+    /// Its last run, in microseconds.
+    last: AtomicU32,
 }
 
 impl Pace {
     /// What is known before the first run.
     pub(super) fn new(is_costly: bool) -> Pace {
-        Pace { doubts: AtomicU8::new(if is_costly { DOUBTS } else { 0 }), takes_a_while: AtomicBool::new(false) }
+        let (doubts, last) = if is_costly { (DOUBTS, u32::MAX) } else { (0, 0) };
+        Pace { doubts: AtomicU8::new(doubts), last: AtomicU32::new(last) }
     }
 
     fn is_long(&self) -> bool {
@@ -40,7 +45,11 @@ impl Pace {
     }
 
     fn takes_a_while(&self) -> bool {
-        self.takes_a_while.load(Ordering::Relaxed)
+        self.last() > AN_INSTANT
+    }
+
+    fn last(&self) -> Duration {
+        Duration::from_micros(self.last.load(Ordering::Relaxed).into())
     }
 
     /// Notes how long a run took, and what is short. Runs may be noted at the same time; one of them is enough.
@@ -50,9 +59,14 @@ impl Pace {
         if now != doubts {
             self.doubts.store(now, Ordering::Relaxed);
         }
-        if self.takes_a_while() != (time > AN_INSTANT) {
-            self.takes_a_while.store(time > AN_INSTANT, Ordering::Relaxed);
-        }
+        self.note_last(time);
+    }
+
+    /// Notes how long a run took on a thread with time. It tells little of what is short: such a thread may have waited for
+    /// its core meanwhile.
+    fn note_last(&self, time: Duration) {
+        let micros = u32::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(u32::MAX);
+        self.last.store(micros, Ordering::Relaxed);
     }
 }
 
@@ -96,15 +110,28 @@ impl Step {
     /// Works on a node that another thread left to the pool, and on what follows from it.
     pub(super) fn work_on(self: &Arc<Step>, iteration: Arc<Iteration>, node: u32) {
         let mut local = Local::default();
-        let pace = &self.plan.nodes[node as usize].pace;
-        if pace.is_long() && !self.context.is_ended() {
-            let start = Instant::now();
-            self.run_node(&iteration, node, &mut local);
-            pace.note(start.elapsed(), self.short());
-        } else {
-            local.push(node);
+        if !self.context.is_ended() {
+            self.run_timed(&iteration, node, &mut local);
         }
         self.work(iteration, local);
+    }
+
+    /// Runs a node that may take long, and notes how long it took.
+    pub(super) fn run_timed(self: &Arc<Step>, iteration: &Arc<Iteration>, node: u32, local: &mut Local) {
+        let start = Instant::now();
+        self.run_node(iteration, node, local);
+        let (time, pace) = (start.elapsed(), &self.plan.nodes[node as usize].pace);
+        if pace.is_long() { pace.note(time, self.short()) } else { pace.note_last(time) }
+    }
+
+    /// Whether another thread should have these nodes: it is not worth waking for what is over by then.
+    pub(super) fn is_worth_passing_on(&self, nodes: &[(Arc<Iteration>, u32)]) -> bool {
+        let mut sum = Duration::ZERO;
+        let mut times = nodes.iter().map(|&(_, node)| self.plan.nodes[node as usize].pace.last());
+        times.any(|time| {
+            sum += time;
+            sum >= WORTH_PASSING_ON
+        }) && !self.plan.device.pool().is_crowded()
     }
 }
 

@@ -244,14 +244,15 @@ impl Step {
             *iteration = other;
             node
         } else if let Some((other, node)) = local.costly.pop() {
-            if !local.costly.is_empty() && !self.plan.device.pool().is_crowded() {
+            if self.is_worth_passing_on(&local.costly) {
                 for (iteration, node) in local.costly.drain(..) {
                     self.spawn(iteration, node);
                 }
             }
-            local.ran_costly = true;
             *iteration = other;
-            node
+            self.run_timed(iteration, node, local);
+            local.ran_costly = true;
+            return true;
         } else {
             return false;
         };
