@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tensor::{Result, Tensor, unsupported};
 
-pub use crate::bringing::Bringing;
-pub use runtime::Found;
+pub use runtime::{Found, Parcel};
 
 /// A call under way. To cancel it is to drop it.
 pub type Call<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
@@ -55,6 +54,8 @@ pub struct RegisterGraph {
     pub graph: Graph,
     /// The session's options.
     pub config: proto::ConfigProto,
+    /// The tasks that send each other what goes between them, unasked.
+    pub pushing: Vec<TaskName>,
 }
 
 /// One task's part of a step.
@@ -84,8 +85,19 @@ pub struct RunGraph {
     pub bring_to: Option<TaskName>,
     /// How many bytes of what is not small go there as well.
     pub bring_large: usize,
-    /// What comes to this task by way of others' answers.
-    pub bringing: Option<Arc<Bringing>>,
+    /// Whether what the graph sends stays here until the worker is told to let it go: the master may have a faster way.
+    pub is_held: bool,
+}
+
+/// What one task sends to another in a step.
+#[derive(Debug, Default)]
+pub struct Push {
+    /// The session whose step it is.
+    pub session: SessionHandle,
+    /// The step.
+    pub step: i64,
+    /// The values.
+    pub parcel: Parcel,
 }
 
 /// Where a call stands in a partial run.
@@ -143,9 +155,17 @@ pub trait WorkerInterface: Send + Sync {
     fn run_graph(&self, request: RunGraph) -> Call<'_, RunGraphReply>;
     /// Hands over a value that this task sends in a step, waiting until it is there.
     fn recv_tensor(&self, step: i64, key: RendezvousKey) -> Call<'_, Delivery>;
-    /// Whether it knows how to bring what it sends along with its answers.
+    /// Whether it knows how to bring what it sends along with its answers, and how to take what it is sent unasked.
     fn can_bring(&self) -> bool {
         false
+    }
+    /// How large a value may be that is sent to it unasked; of larger ones it is told.
+    fn push_bytes_max(&self) -> usize {
+        0
+    }
+    /// Takes in what another task sends to this one in a step.
+    fn push(&self, _push: Push) -> Call<'_, ()> {
+        Box::pin(std::future::ready(Err(unsupported!("this worker takes only what it has asked for"))))
     }
     /// How many bytes of values may go along with a call to run a graph; others are asked for.
     fn early_bytes_max(&self) -> usize {

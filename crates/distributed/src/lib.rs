@@ -3,12 +3,12 @@
 //! A [`Master`] holds sessions: it keeps each one's graph, plans each new run, and asks workers to execute their parts.
 //! A [`Worker`] holds registered graphs and steps. [`LocalCluster`] is both in one process, joined in memory.
 
-mod bringing;
 pub mod cluster;
 pub mod interface;
 pub mod local;
 pub mod master;
 mod nearest;
+mod routes;
 pub mod worker;
 
 pub use cluster::{ClusterSpec, Network, Peers, TaskName};

@@ -2,8 +2,8 @@
 
 use crate::memory::{Cluster, Session};
 use crate::support::{assert_error, wait};
-use distributed::interface::Call;
-use distributed::{MasterInterface, RunStepReply};
+use distributed::interface::{Call, Push};
+use distributed::{MasterInterface, RunStepReply, WorkerInterface};
 use std::task::{Context, Waker};
 use tensor::Code::{Aborted, Cancelled, FailedPrecondition, InvalidArgument, Unavailable};
 use tensor::{DType, Tensor};
@@ -88,20 +88,78 @@ fn what_the_masters_task_has_at_once_goes_along_with_the_call() {
          both = Add(large, now) @ /job:ps/task:0",
     );
     for number in [1f32, 2.0, 3.0] {
-        // What takes the task too long, on a busy machine, is left to others and asked for.
-        let is_asked_once = |_| {
-            let before = cluster.num_asked();
+        // What takes the task too long, on a busy machine, is left to others and sent later.
+        let is_one_sent = |_| {
+            let before = (cluster.num_asked(), cluster.num_pushed());
             let now = session.run(&[("x:0", number.into())], &["now:0"], &[]).unwrap();
             assert_eq!(now, [Tensor::scalar(2.0 * number)]);
-            cluster.num_asked() - before == 1
+            assert_eq!(cluster.num_asked(), before.0);
+            cluster.num_pushed() - before.1 == 1
         };
-        assert!((0..100).any(is_asked_once), "only the fetched one is");
+        assert!((0..100).any(is_one_sent), "only the fetched one is");
         let back = session.run(&[("x:0", number.into())], &["back:0"], &[]).unwrap();
         assert_eq!(back, [Tensor::scalar(3.0 * number)]);
         let large = Tensor::from_vec([20000], vec![0.5f32; 20000]).unwrap();
         let both = session.run(&[("x:0", number.into()), ("large:0", large)], &["both:0"], &[]).unwrap();
         assert_eq!(both, [Tensor::from_vec([20000], vec![0.5 + 2.0 * number; 20000]).unwrap()]);
     }
+}
+
+/// A value that goes from task to task and back, and once more, as a number and as news of a branch.
+const TO_AND_FRO: &str = "
+    x = Placeholder {dtype: float, shape: shape[]} @ /job:worker/task:0
+    yes = Placeholder {dtype: bool, shape: shape[]} @ /job:worker/task:0
+    a = Add(x, x) @ /job:ps/task:0
+    b = Add(a, a) @ /job:ps/task:1
+    c = Add(b, a) @ /job:ps/task:0
+    d = Add(c, b) @ /job:ps/task:1
+    which = Switch(d, yes) @ /job:ps/task:1
+    one = Neg(which:1) @ /job:ps/task:0
+    other = Square(which:0) @ /job:ps/task:0
+    y = Merge(one, other) @ /job:worker/task:1
+    sum = Add(y, x) @ /job:worker/task:0
+";
+
+#[test]
+fn tasks_send_each_other_what_a_step_wants_unasked() {
+    let cluster = Cluster::start(SPEC);
+    for seed in 0..20 {
+        cluster.disturb(seed);
+        for master in ["/job:worker/task:0", "/job:ps/task:1"] {
+            let session = cluster.session(master, TO_AND_FRO);
+            for (yes, want) in [(true, 3.0 - 30.0), (false, 3.0 + 900.0)] {
+                let feeds = [("x:0", Tensor::scalar(3f32)), ("yes:0", Tensor::scalar(yes))];
+                assert_eq!(session.run(&feeds, &["sum:0"], &[]).unwrap(), [Tensor::scalar(want as f32)]);
+            }
+        }
+    }
+    assert_eq!(cluster.num_asked(), 0);
+}
+
+#[test]
+fn a_value_that_does_not_arrive_ends_the_step() {
+    let cluster = Cluster::start(SPEC);
+    let graph = "
+        q = FIFOQueueV2 {component_types: [float], shapes: [shape[]], shared_name: \"q\"} @ /job:ps/task:0
+        get = QueueDequeueV2(q) {component_types: [float]} @ /job:ps/task:0
+        y = Neg(get) @ /job:ps/task:1
+        one = Const {dtype: float, value: float[] 1} @ /job:ps/task:0
+        put = QueueEnqueueV2(q, one) {Tcomponents: [float]} @ /job:ps/task:0
+    ";
+    let session = cluster.session("/job:worker/task:0", graph);
+    let mut step = session.master.run_step(session.request(&[], &[], &["y"]));
+    start(&mut step);
+    cluster.start_task("/job:ps/task:1", &cluster.spec); // which knows nothing of it
+    session.run(&[], &[], &["put"]).unwrap();
+    assert!(wait(step).is_err());
+}
+
+#[test]
+fn a_parcel_for_a_session_that_is_none_is_refused() {
+    let cluster = Cluster::start(SPEC);
+    let push = Push { session: "nobody".into(), step: 7, ..Push::default() };
+    assert_error(wait(cluster.task("/job:ps/task:0").worker.push(push)), Aborted, &["Session handle is not found"]);
+    assert_eq!(cluster.task("/job:ps/task:0").worker.num_steps(), 0);
 }
 
 #[test]
@@ -117,7 +175,7 @@ fn a_task_of_another_kind_is_sent_nothing_unasked() {
         let before = cluster.num_asked();
         let found = session.run(&[("x:0", Tensor::from(values.clone()))], &["y:0"], &[]).unwrap();
         assert_eq!(found, [Tensor::from(values.into_iter().map(|x| -x).collect::<Vec<f32>>())]);
-        assert_eq!(cluster.num_asked() - before, 2);
+        assert_eq!((cluster.num_asked() - before, cluster.num_pushed()), (2, 0));
     }
 }
 
@@ -136,10 +194,10 @@ fn what_is_too_large_to_be_brought_is_asked_for() {
     );
     let value = Tensor::from_vec([20000], vec![1.5f32; 20000]).unwrap();
     session.run(&[("p:0", value)], &[], &["set_large", "set_small"]).unwrap();
-    for asked in [1, 2, 2] {
+    for _ in 0..3 {
         let before = cluster.num_asked();
         assert_eq!(session.value("sum:0"), Tensor::from_vec([20000], vec![2.5f32; 20000]).unwrap());
-        assert_eq!(cluster.num_asked() - before, asked, "first only the large one, then all as ever");
+        assert_eq!(cluster.num_asked() - before, 1, "only the large one is");
     }
 }
 

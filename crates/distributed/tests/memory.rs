@@ -1,7 +1,7 @@
 //! Clusters of several tasks in this process, joined without sockets; tasks can be slow, fail, and restart.
 
 use crate::support::{graph, registry, wait};
-use distributed::interface::{Call, GraphHandle, RegisterGraph, RunGraph, RunGraphReply, SessionHandle};
+use distributed::interface::{Call, GraphHandle, Push, RegisterGraph, RunGraph, RunGraphReply, SessionHandle};
 use distributed::local::cpu_devices;
 use distributed::{ClusterSpec, Master, MasterInterface, Network, Peers, RunStep, TaskName, Worker, WorkerInterface};
 use framework::graph::export;
@@ -44,6 +44,8 @@ struct WiresState {
     seed: AtomicU64,
     /// How many values were asked for.
     asked: AtomicU64,
+    /// How many values were sent unasked.
+    pushed: AtomicU64,
     /// Whether all know no more than TensorFlow's tasks do.
     is_plain: AtomicBool,
 }
@@ -128,6 +130,11 @@ impl Cluster {
     /// How many values tasks have asked each other for.
     pub fn num_asked(&self) -> u64 {
         self.network.state.asked.load(Ordering::Relaxed)
+    }
+
+    /// How many values tasks have sent each other unasked.
+    pub fn num_pushed(&self) -> u64 {
+        self.network.state.pushed.load(Ordering::Relaxed)
     }
 
     pub fn task(&self, task: &str) -> Task {
@@ -275,6 +282,13 @@ impl WorkerInterface for Wire {
     }
     fn early_bytes_max(&self) -> usize {
         if self.can_bring() { 64 << 10 } else { 0 }
+    }
+    fn push_bytes_max(&self) -> usize {
+        64 << 10
+    }
+    fn push(&self, push: Push) -> Call<'_, ()> {
+        self.wires.state.pushed.fetch_add(push.parcel.values.len() as u64, Ordering::Relaxed);
+        self.call(|w| w.push(push))
     }
     fn recv_tensor(&self, step: i64, key: RendezvousKey) -> Call<'_, Delivery> {
         self.wires.state.asked.fetch_add(1, Ordering::Relaxed);

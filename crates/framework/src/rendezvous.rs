@@ -223,6 +223,8 @@ pub trait Rendezvous: Send + Sync {
         let _ = (keys, receiver);
         Ok(None)
     }
+    /// A thread has done for now: what it sent need not wait any longer for what else it might have sent.
+    fn flush(&self) {}
     /// Ends the step: whoever waits or comes later gets this error.
     fn abort(&self, why: Error);
 }

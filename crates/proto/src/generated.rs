@@ -3534,6 +3534,9 @@ pub struct RegisterGraphRequest {
     pub collective_graph_key: i64,
     #[prost(message, optional, tag = "8")]
     pub config_proto: ::core::option::Option<ConfigProto>,
+    /// Ours: the tasks that send each other what goes between them, unasked.
+    #[prost(string, repeated, tag = "1000")]
+    pub pushing: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RegisterGraphResponse {

@@ -94,14 +94,19 @@ pub(crate) fn probe_me(message: Pieces, process: Option<u32>) -> Result<Vec<Byte
 /// Reads values that came with a call from this process.
 pub(crate) async fn read_all(lent: Vec<LentTensor>, process: Option<u32>) -> Result<Vec<(String, Tensor)>> {
     let mut values = Vec::with_capacity(lent.len());
-    for lent in lent {
-        let failed =
-            |why: &dyn std::fmt::Display| unavailable!("'{}' could not be read where it is lent: {why}", lent.name);
-        let process = process.ok_or_else(|| failed(&"the caller is not known to be on this machine"))?;
-        let tensor = lent::read(&LentTensor { process, name: String::new(), ..lent.clone() }).await?;
-        values.push((lent.name.clone(), tensor.map_err(|e| failed(&e))?));
+    for mut lent in lent {
+        let name = std::mem::take(&mut lent.name);
+        let tensor = read_one(lent, process, &name).await?;
+        values.push((name, tensor));
     }
     Ok(values)
+}
+
+/// Reads a value that came with a call from this process.
+pub(crate) async fn read_one(lent: LentTensor, process: Option<u32>, name: &str) -> Result<Tensor> {
+    let failed = |why: &dyn std::fmt::Display| unavailable!("'{name}' could not be read where it is lent: {why}");
+    let process = process.ok_or_else(|| failed(&"the caller is not known to be on this machine"))?;
+    lent::read(&LentTensor { process, ..lent }).await?.map_err(|e| failed(&e))
 }
 
 /// Whether something is possible, once it has been tried.

@@ -35,6 +35,7 @@ mod packed;
 #[cfg(target_os = "linux")]
 mod patience;
 pub mod pieces;
+mod push;
 pub mod remote_master;
 pub mod remote_worker;
 pub mod request_ids;

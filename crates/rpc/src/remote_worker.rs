@@ -9,12 +9,13 @@ use crate::lent;
 use crate::lost;
 use crate::packed;
 use crate::pieces::{PREFIX, Pieces, Writer};
+use crate::push;
 use crate::server::SHORT_MAX;
 use crate::small::SmallValues;
 use bytes::Bytes;
 use distributed::brief;
 use distributed::interface::{
-    Call, GraphHandle, Partial, RegisterGraph, RunGraph, RunGraphReply, SessionHandle, WorkerInterface,
+    Call, GraphHandle, Partial, Push, RegisterGraph, RunGraph, RunGraphReply, SessionHandle, WorkerInterface,
 };
 use framework::{Arrived, Asked, Delivery, Env, Receiver, RendezvousKey, SystemEnv};
 use prost::Message;
@@ -132,6 +133,21 @@ impl RemoteWorker {
 }
 
 impl RemoteWorker {
+    async fn send_parcel(&self, push: Push) -> Result<()> {
+        let has_large = push.parcel.values.iter().any(|(_, arrived)| matches!(arrived, Arrived::Alone));
+        let (body, loans) = push::encode(push, self.lender.can_lend())?;
+        let call = Outgoing { path: push::PATH, body, limit: None, lane: Lane::Control, tries: 1 };
+        let answer = self.channel.unary(call).await;
+        if answer.is_err() && !loans.is_empty() {
+            self.lender.doubt();
+        }
+        drop(loans);
+        if has_large {
+            self.lender.find_out().await; // the next ones may then be lent
+        }
+        answer.map(drop)
+    }
+
     async fn clean_up(&self, step: i64) -> Result<()> {
         if !self.channel.is_of_our_kind() {
             return self.clean_up_one(step).await;
@@ -281,6 +297,7 @@ impl WorkerInterface for RemoteWorker {
                 graph_def: Some(framework::graph::export::export(&request.graph)),
                 graph_options: request.config.graph_options.clone(),
                 config_proto: Some(request.config),
+                pushing: request.pushing.iter().map(ToString::to_string).collect(),
                 ..Default::default()
             };
             let answer: proto::RegisterGraphResponse =
@@ -316,6 +333,14 @@ impl WorkerInterface for RemoteWorker {
             (true, false) => EARLY_BYTES_MAX,
             (true, true) => lend::TOGETHER_MAX,
         }
+    }
+
+    fn push_bytes_max(&self) -> usize {
+        if self.lender.can_lend() { lend::TOGETHER_MAX } else { push::SMALL_MAX }
+    }
+
+    fn push(&self, push: Push) -> Call<'_, ()> {
+        Box::pin(self.send_parcel(push))
     }
 
     fn receive_group(&self, step: i64, keys: &Arc<[RendezvousKey]>, receiver: Arc<dyn Receiver>) -> Option<Asked> {

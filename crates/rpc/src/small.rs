@@ -14,6 +14,7 @@ use crate::lost::{LoseSessionRequest, LoseSessionResponse};
 use crate::master_service::finish;
 use crate::packed::{self, Sorted};
 use crate::pieces::{Pieces, Writer};
+use crate::push;
 use crate::server::{Call, Service, unknown_method};
 use bytes::Bytes;
 use distributed::brief;
@@ -164,6 +165,7 @@ impl Service for TensorService {
             match call.method.as_str() {
                 "Take" => self.take(call.message).await,
                 "Forget" => self.forget(call.message).await,
+                "Push" => push::take(&*self.worker, call).await,
                 "Lend" => lend::lend(&*self.worker, call.message, &call.kept).await,
                 "Probe" => lend::probe(&call.kept),
                 "ProbeMe" => lend::probe_me(call.message, call.process),

@@ -84,6 +84,7 @@ impl WorkerService {
             session: session(request.session_handle, request.create_worker_session_called)?,
             graph,
             config: request.config_proto.unwrap_or(config),
+            pushing: request.pushing.iter().map(|task| task.parse()).collect::<Result<_>>()?,
         });
         finish(&proto::RegisterGraphResponse { graph_handle: registered.await? }, "RegisterGraph")
     }
@@ -146,7 +147,7 @@ impl WorkerService {
             connection: Some(call.connection),
             bring_to: (!request.bring_to.is_empty()).then(|| request.bring_to.parse()).transpose()?,
             bring_large: if may_lend { lend::TOGETHER_MAX } else { 0 },
-            bringing: None,
+            is_held: false,
         });
         let RunGraphReply { recv, step_stats, graphs, brought } = reply.await?;
         if recv.len() != request.recv_key.len() {

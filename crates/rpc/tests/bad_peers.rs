@@ -99,7 +99,7 @@ fn whoever_breaks_the_rules_of_frames_is_hung_up_on() {
 
 #[test]
 fn messages_of_garbage_are_invalid() {
-    let served = Served::start();
+    let served = Served::with_tensors();
     let channel = served.channel();
     let paths = [
         "/tensorflow.MasterService/CreateSession",
@@ -108,6 +108,8 @@ fn messages_of_garbage_are_invalid() {
         "/tensorflow.WorkerService/RegisterGraph",
         "/tensorflow.WorkerService/RunGraph",
         "/tensorflow.WorkerService/RecvTensor",
+        "/ferroflow.Tensors/Take",
+        "/ferroflow.Tensors/Push",
     ];
     for path in paths {
         for seed in 0..50 {

@@ -2,7 +2,7 @@
 
 use distributed::TaskName;
 use distributed::interface::{
-    Call, DeviceList, Found, GraphHandle, MasterInterface, RegisterGraph, RunGraph, RunGraphReply, RunStep,
+    Call, DeviceList, Found, GraphHandle, MasterInterface, Push, RegisterGraph, RunGraph, RunGraphReply, RunStep,
     RunStepReply, SessionHandle, WorkerInterface,
 };
 use framework::{Delivery, Graph, RendezvousKey};
@@ -74,6 +74,8 @@ pub struct Fake {
     pub steps: StepTable,
     /// The steps it was told to forget.
     pub forgotten: Mutex<Vec<i64>>,
+    /// What it was sent unasked.
+    pub pushed: Mutex<Vec<Push>>,
 }
 
 impl Fake {
@@ -214,6 +216,14 @@ impl WorkerInterface for Fake {
         Box::pin(async move {
             let _inside = self.counts.enter();
             self.steps.recv_small(step, &keys).await
+        })
+    }
+
+    fn push(&self, push: Push) -> Call<'_, ()> {
+        Box::pin(async move {
+            self.obey(&push.session).await?;
+            self.pushed.lock().unwrap().push(push);
+            Ok(())
         })
     }
 

@@ -1,8 +1,8 @@
 //! Large values are taken from the memory of a task on the same machine, and are held there no longer than that takes.
 
 use crate::fakes::{LARGE, PATIENCE, Served, pattern, step, task, until, wait};
-use distributed::interface::{MasterInterface, RegisterGraph, RunGraph, WorkerInterface};
-use framework::{Delivery, Rendezvous, RendezvousKey};
+use distributed::interface::{MasterInterface, Parcel, Push, RegisterGraph, RunGraph, WorkerInterface};
+use framework::{Arrived, Delivery, Rendezvous, RendezvousKey};
 use proto::LentTensor;
 use rpc::channel::Outgoing;
 use rpc::pieces::Writer;
@@ -103,6 +103,51 @@ fn values_that_come_with_a_call_or_its_answer_are_lent_on_one_machine_alone() {
         }
     }
     // Every call has ended, also those with loans.
+    assert!(wait(served.server.stop(PATIENCE)));
+}
+
+#[test]
+fn what_is_sent_unasked_arrives_from_near_and_far() {
+    let served = Served::with_tensors_at("0.0.0.0:0");
+    let near = SocketAddr::from(([127, 0, 0, 1], served.server.address().port()));
+    let near = Channel::new(Some(&task()), &near.to_string());
+    let value = |bytes, seed| Arrived::Value(Delivery::Tensor(pattern(bytes, seed)));
+    for (channel, is_near) in [(near, true), (from_afar(&served), false)] {
+        let worker = RemoteWorker::new(channel);
+        let send = |session: &str, step, values| {
+            let parcel = Parcel { list: u64::MAX - 1, values };
+            wait(worker.push(Push { session: session.into(), step, parcel }))
+        };
+        assert!(worker.push_bytes_max() < LARGE, "nothing is known of the server");
+        // What is announced makes the sender find out whether the next can be lent.
+        send("s", 1, vec![(3, Arrived::Alone), (1, value(100, 1)), (2, Arrived::Value(Delivery::Dead))]).unwrap();
+        assert_eq!(worker.push_bytes_max() > LARGE, is_near);
+        let large = if is_near { LARGE } else { 60_000 };
+        send("s", -2, vec![(0, value(large, 2)), (4, value(7, 3)), (1, value(0, 0))]).unwrap();
+        let pushed = std::mem::take(&mut *served.fake.pushed.lock().unwrap());
+        let mut found: Vec<(i64, u32, String)> = Vec::new();
+        for push in pushed {
+            assert_eq!((push.session.as_str(), push.parcel.list), ("s", u64::MAX - 1));
+            for (place, arrived) in push.parcel.values {
+                let what = match arrived {
+                    Arrived::Alone => "alone".into(),
+                    Arrived::Value(Delivery::Dead) => "dead".into(),
+                    Arrived::Value(Delivery::Tensor(tensor)) => {
+                        let seed = [(0, 2), (4, 3), (1, if push.step == 1 { 1 } else { 0 })];
+                        let seed = seed.iter().find(|(at, _)| *at == place).unwrap().1;
+                        assert!(tensor == pattern(tensor.num_bytes(), seed), "place {place}");
+                        tensor.num_bytes().to_string()
+                    }
+                };
+                found.push((push.step, place, what));
+            }
+        }
+        found.sort();
+        let want = [(-2, 0, large.to_string()), (-2, 1, "0".into()), (-2, 4, "7".into())];
+        let before = [(1, 1, "100".into()), (1, 2, "dead".into()), (1, 3, "alone".into())];
+        assert!(found.iter().eq(want.iter().chain(&before)), "{found:?}");
+        assert_eq!(send("fail", 3, vec![(0, value(large, 2))]).unwrap_err().code, Code::DataLoss);
+    }
     assert!(wait(served.server.stop(PATIENCE)));
 }
 

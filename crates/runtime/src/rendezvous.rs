@@ -1,5 +1,6 @@
 //! The meeting place of a step within one process, and the table of steps.
 
+use crate::mailbox::{Mailbox, Parcel, Places};
 use framework::rendezvous::KeyMap;
 use framework::{BoxFuture, Delivery, FastMap, Rendezvous, RendezvousKey};
 use parking_lot::Mutex;
@@ -9,7 +10,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use tensor::{Error, Result, Tensor};
+use tensor::{Error, Result, Tensor, exhausted};
 
 /// Values left for whoever asks, and those who ask before there is a value.
 #[derive(Clone, Default)]
@@ -300,13 +301,19 @@ struct Table {
     steps: FastMap<i64, Entry>,
     /// Steps that ended lately: a peer that asks for their values asks in vain.
     ended: VecDeque<i64>,
+    /// What all parcels take that came before their steps.
+    early_bytes: usize,
 }
 
 #[derive(Default)]
 struct Entry {
     rendezvous: LocalRendezvous,
-    /// The session whose step this is, once the step has started here.
+    /// The session whose step this is, once the step has started here or a parcel has come for it.
     session: Option<Arc<str>>,
+    /// Where parcels go, once the step has started here.
+    mailbox: Option<Arc<Mailbox>>,
+    /// What came before.
+    early: Vec<Parcel>,
 }
 
 impl Table {
@@ -315,12 +322,24 @@ impl Table {
             self.ended.pop_front();
         }
         self.ended.push_back(step);
-        self.steps.remove(&step)
+        let entry = self.steps.remove(&step);
+        self.early_bytes -= entry.iter().flat_map(|entry| &entry.early).map(Parcel::num_bytes).sum::<usize>();
+        entry
+    }
+
+    /// The entry of a step that has not ended; `what` is asked for there, or comes.
+    fn meet(&mut self, step: i64, what: &dyn Fn() -> String) -> Result<&mut Entry> {
+        if !self.steps.contains_key(&step) && self.ended.contains(&step) {
+            return Err(tensor::aborted!("Step {step} has ended, {}", what()).into_derived());
+        }
+        Ok(self.steps.entry(step).or_default())
     }
 }
 
 /// How many ended steps are remembered.
 const ENDED_MAX: usize = 1024;
+/// How much may come for steps that have not started: they are about to, or their master is gone.
+const EARLY_BYTES_MAX: usize = 1 << 30;
 
 impl StepTable {
     /// The meeting place of a step that starts here.
@@ -331,6 +350,45 @@ impl StepTable {
             entry.session = Some(session.clone());
         }
         entry.rendezvous.clone()
+    }
+
+    /// Where parcels go that come for a step that has started; those that have come before are there.
+    pub fn open_mailbox(&self, step: i64, places: &Arc<Places>) -> Result<Arc<Mailbox>> {
+        let (mailbox, early) = {
+            let mut table = self.state.lock();
+            let entry = table.steps.entry(step).or_default();
+            let mailbox = entry.mailbox.get_or_insert_with(|| Mailbox::new(places.clone())).clone();
+            let early = std::mem::take(&mut entry.early);
+            table.early_bytes -= early.iter().map(Parcel::num_bytes).sum::<usize>();
+            (mailbox, early)
+        };
+        early.into_iter().try_for_each(|parcel| mailbox.open(parcel))?;
+        Ok(mailbox)
+    }
+
+    /// Takes in values that a peer sends for a step of this session, which may be yet to start.
+    pub fn deliver(&self, step: i64, session: &Arc<str>, parcel: Parcel) -> Result<()> {
+        let mailbox = {
+            let mut table = self.state.lock();
+            let bytes = table.early_bytes + parcel.num_bytes();
+            let entry = table.meet(step, &|| "nobody takes what is sent to it any more".into())?;
+            match &entry.mailbox {
+                Some(mailbox) => mailbox.clone(),
+                None if bytes > EARLY_BYTES_MAX => {
+                    return Err(exhausted!(
+                        "more than {} MB have come for steps that have not started here; is their master gone?",
+                        EARLY_BYTES_MAX >> 20
+                    ));
+                }
+                None => {
+                    entry.session.get_or_insert_with(|| session.clone());
+                    entry.early.push(parcel);
+                    table.early_bytes = bytes;
+                    return Ok(());
+                }
+            }
+        };
+        mailbox.open(parcel)
     }
 
     /// The meeting place of a step that has one.
@@ -356,13 +414,7 @@ impl StepTable {
     /// The meeting place where a peer asks for a value.
     fn meet(&self, step: i64, key: &RendezvousKey) -> Result<LocalRendezvous> {
         let mut table = self.state.lock();
-        if let Some(entry) = table.steps.get(&step) {
-            return Ok(entry.rendezvous.clone());
-        }
-        if table.ended.contains(&step) {
-            return Err(tensor::aborted!("Step {step} has ended, nobody sends {key} any more").into_derived());
-        }
-        Ok(table.steps.entry(step).or_default().rendezvous.clone())
+        Ok(table.meet(step, &|| format!("nobody sends {key} any more"))?.rendezvous.clone())
     }
 
     /// Forgets a step; whoever still waits there is told.
@@ -408,6 +460,8 @@ impl Drop for ForgetIfIdle<'_> {
 mod tests {
     use super::*;
     use crate::block_on;
+    use crate::mailbox::KeyList;
+    use framework::Arrived;
     use tensor::Tensor;
 
     fn key(name: &str) -> RendezvousKey {
@@ -486,6 +540,31 @@ mod tests {
             sizes.push(block_on(table.recv_small(7, left), None).unwrap().unwrap().values.len());
         }
         assert_eq!(sizes, [17, 17, 6]);
+    }
+
+    #[test]
+    fn parcels_wait_for_their_step_and_end_with_it() {
+        let (table, session) = (StepTable::default(), "session".into());
+        let list = KeyList::new(vec![key("x"), key("y")]);
+        let places = Arc::new(Places::new([&list]));
+        let parcel = |place| {
+            let value = Arrived::Value(Delivery::Tensor(Tensor::from([1f32; 4])));
+            Parcel { list: list.name, values: vec![(place, value)] }
+        };
+        table.deliver(7, &session, parcel(0)).unwrap();
+        table.deliver(8, &session, parcel(0)).unwrap();
+        assert_eq!(table.state.lock().early_bytes, 32);
+        table.start(7, &session);
+        let mailbox = table.open_mailbox(7, &places).unwrap();
+        table.deliver(7, &session, parcel(1)).unwrap();
+        assert!(mailbox.try_recv(&key("x")).is_some() && mailbox.try_recv(&key("y")).is_some());
+        assert_eq!(table.state.lock().early_bytes, 16);
+        table.remove_session("session");
+        assert!(table.steps().is_empty() && table.state.lock().early_bytes == 0);
+        let late = table.deliver(8, &session, parcel(1)).unwrap_err();
+        assert!(late.code == tensor::Code::Aborted && late.derived);
+        table.state.lock().early_bytes = EARLY_BYTES_MAX - 10;
+        assert_eq!(table.deliver(9, &session, parcel(0)).unwrap_err().code, tensor::Code::ResourceExhausted);
     }
 
     #[test]

@@ -2,11 +2,10 @@
 
 use super::members::Members;
 use super::session::MasterSession;
-use crate::bringing::{self, Bringing, Places};
 use crate::cluster::TaskName;
-use crate::interface::{GraphHandle, RegisterGraph, RunGraph, WorkerInterface};
-use framework::rendezvous::KeyMap;
-use framework::{Delivery, Device, DeviceName, FastMap, RendezvousKey};
+use crate::interface::{GraphHandle, Parcel, RegisterGraph, RunGraph, WorkerInterface};
+use crate::routes;
+use framework::{Arrived, Delivery, Device, DeviceName, FastMap, RendezvousKey};
 use futures_util::future::try_join_all;
 use plan::partition::{Part, partition};
 use plan::prune::Feed;
@@ -22,8 +21,6 @@ pub(super) struct ClientGraph {
     pub(super) parts: Vec<PlannedPart>,
     feeds: FastMap<String, (End, Feed)>,
     fetches: FastMap<String, End>,
-    /// What other parts bring to the master's own.
-    brought: Places,
 }
 
 /// What one task does.
@@ -49,10 +46,10 @@ const TAKES_MAX: usize = 16;
 
 /// What a part brings to the master's own task with its answer.
 struct Brings {
-    /// Where it stands among all that is brought.
-    first: u32,
+    /// The list of it, and its length.
+    list: u64,
     count: u32,
-    /// It was too large, and is asked for as ever.
+    /// It was too large, and comes like everything else.
     is_over: AtomicBool,
 }
 
@@ -86,17 +83,24 @@ impl ClientGraph {
         let cut = partition(&graph, &shared.registry, &group, &incarnation, &mut session.edge_names.lock())?;
         let own = members.peers.own().to_string();
         let (mine, others): (Vec<_>, Vec<_>) = cut.into_iter().partition(|part| part.name == own);
-        let mut brought = KeyMap::default();
         let mut shortcuts = match mine.first() {
-            Some(mine) => shortcuts(&others, mine, members.peers.own(), &mut brought)?,
+            Some(mine) => shortcuts(&others, mine, members.peers.own())?,
             None => Vec::new(),
         };
         shortcuts.resize_with(others.len() + mine.len(), Shortcuts::default);
-        let calls = others.into_iter().chain(mine).zip(shortcuts).map(|(part, shortcuts)| async move {
+        let mut tasks = Vec::with_capacity(shortcuts.len());
+        for part in others.iter().chain(&mine) {
             let task: TaskName = part.name.parse()?;
-            let worker = members.worker(&task)?;
-            let request =
-                RegisterGraph { session: session.handle.clone(), graph: part.graph, config: session.config().clone() };
+            tasks.push((members.worker(&task)?, task));
+        }
+        let pushing: &Vec<TaskName> =
+            &tasks.iter().filter(|(worker, _)| worker.can_bring()).map(|(_, task)| task.clone()).collect();
+        let parts = others.into_iter().chain(mine).zip(shortcuts).zip(tasks);
+        let calls = parts.map(|((part, shortcuts), (worker, task))| async move {
+            let (pushing, shortcuts) =
+                if pushing.contains(&task) { (pushing.clone(), shortcuts) } else { Default::default() };
+            let (handle, config) = (session.handle.clone(), session.config().clone());
+            let request = RegisterGraph { session: handle, graph: part.graph, config, pushing };
             let graph = worker.register_graph(request).await.map_err(|e| from_task(&task, members, e))?;
             Ok::<_, Error>(PlannedPart { is_own: task == *members.peers.own(), task, worker, graph, shortcuts })
         });
@@ -111,28 +115,21 @@ impl ClientGraph {
         let feeds = feeds.collect::<Result<_>>()?;
         let fetches = signature.fetches.iter().map(|name| Ok((name.clone(), end(name)?)));
         let fetches = fetches.collect::<Result<_>>()?;
-        Ok(ClientGraph { parts, feeds, fetches, brought: Arc::new(brought) })
+        Ok(ClientGraph { parts, feeds, fetches })
     }
 
-    /// Has parts bring what they send to the master's own, where they can; what takes it and hands it on.
-    pub(super) fn have_brought(&self, members: &Members, runs: &mut [RunGraph]) -> Option<Arc<Bringing>> {
-        let mut expected = Vec::new();
-        for (part, run) in self.parts.iter().zip(&mut *runs) {
+    /// Has parts bring what they send to the master's own, where they can, and the own one hold what it sends until it
+    /// is known what goes along with the calls of the others.
+    pub(super) fn take_shortcuts(&self, members: &Members, runs: &mut [RunGraph]) {
+        for (part, run) in self.parts.iter().zip(runs) {
+            run.is_held = part.is_own && self.parts.len() > 1;
             if let Some(brings) = &part.shortcuts.brings
                 && !brings.is_over.load(Ordering::Relaxed)
                 && part.worker.can_bring()
             {
                 run.bring_to = Some(members.peers.own().clone());
-                expected.push(brings.first..brings.first + brings.count);
             }
         }
-        if expected.is_empty() {
-            return None;
-        }
-        let bringing = Bringing::new(self.brought.clone(), expected);
-        let own = self.parts.iter().zip(runs).filter(|(part, _)| part.is_own);
-        own.for_each(|(_, run)| run.bringing = Some(bringing.clone()));
-        Some(bringing)
     }
 
     /// What each part is asked in one step: a fetch named twice is received once.
@@ -231,36 +228,35 @@ impl CutStep {
 }
 
 impl PlannedPart {
-    /// Hands on what this part has brought.
-    pub(super) fn hand_on(&self, brought: Vec<(u32, Delivery)>, to: &Bringing) -> Result<()> {
-        let Some(brings) = &self.shortcuts.brings else { return Ok(()) };
+    /// What this part has brought, as if it had sent it; what it has not brought is to be asked for.
+    pub(super) fn brought(&self, brought: Vec<(u32, Delivery)>) -> Result<Option<Parcel>> {
+        let Some(brings) = &self.shortcuts.brings else { return Ok(None) };
         if brought.iter().any(|(place, _)| *place >= brings.count) {
             return Err(internal!("{} brought more than the {} values that it sends", self.task, brings.count));
         }
         if brought.len() < brings.count as usize {
             brings.is_over.store(true, Ordering::Relaxed);
         }
-        to.bring(brings.first, brings.count, brought);
-        Ok(())
+        let mut values: Vec<(u32, Arrived)> = (0..brings.count).map(|place| (place, Arrived::Alone)).collect();
+        brought.into_iter().for_each(|(place, value)| values[place as usize].1 = Arrived::Value(value));
+        Ok(Some(Parcel { list: brings.list, values }))
     }
 }
 
-/// What need not be asked for between each of the others and the master's own; what is brought is noted with all that is.
-fn shortcuts(others: &[Part], mine: &Part, own: &TaskName, brought: &mut KeyMap<u32>) -> Result<Vec<Shortcuts>> {
-    let sent = bringing::sends([&mine.graph]);
-    let later = bringing::received_later(&mine.graph);
+/// What need not be asked for between each of the others and the master's own.
+fn shortcuts(others: &[Part], mine: &Part, own: &TaskName) -> Result<Vec<Shortcuts>> {
+    let sent = routes::sends(&mine.graph);
     let mut shortcuts = Vec::with_capacity(others.len() + 1);
     for part in others {
         let task: TaskName = part.name.parse()?;
-        let takes = sent.get(&task).filter(|keys| keys.len() <= TAKES_MAX).cloned().unwrap_or_default();
-        let keys = match !later.contains(&task) && bringing::is_brief(&part.graph) {
-            true => bringing::sends([&part.graph]).remove(own).unwrap_or_default(),
-            false => Arc::default(),
-        };
-        let (first, count) = (brought.len() as u32, keys.len() as u32);
-        brought.extend(keys.iter().cloned().zip(first..));
-        let brings = (count > 0).then(|| Brings { first, count, is_over: AtomicBool::new(false) });
-        shortcuts.push(Shortcuts { brings, takes });
+        let takes = sent.get(&task).map(|list| list.keys.clone()).filter(|keys| keys.len() <= TAKES_MAX);
+        let brought = if routes::is_brief(&part.graph) { routes::sends(&part.graph).remove(own) } else { None };
+        let brings = brought.map(|list| Brings {
+            list: list.name,
+            count: list.keys.len() as u32,
+            is_over: AtomicBool::new(false),
+        });
+        shortcuts.push(Shortcuts { brings, takes: takes.unwrap_or_default() });
     }
     Ok(shortcuts)
 }

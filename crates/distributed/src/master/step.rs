@@ -2,7 +2,7 @@
 
 use super::client_graph::{ClientGraph, CutStep, from_task};
 use super::session::MasterSession;
-use crate::interface::{Bringing, Partial, RunGraph, RunGraphReply, RunStep, RunStepReply};
+use crate::interface::{Partial, RunGraph, RunGraphReply, RunStep, RunStepReply};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use plan::RunSignature;
 use runtime::Elapsed;
@@ -41,9 +41,9 @@ impl MasterSession {
             (run.trace, run.deadline) = (trace, deadline);
             run.want_graphs = request.options.output_partition_graphs;
         }
-        let bringing = plan.have_brought(&self.members, &mut cut.runs);
+        plan.take_shortcuts(&self.members, &mut cut.runs);
         let cleanup = CleanupOnDrop { session: self, plan, step };
-        let replies = self.run_parts(plan, &mut cut, bringing, deadline).await?;
+        let replies = self.run_parts(plan, &mut cut, deadline).await?;
         drop(cleanup);
         let mut reply = RunStepReply::default();
         let mut received = Vec::with_capacity(replies.len());
@@ -63,13 +63,12 @@ impl MasterSession {
         &self,
         plan: &ClientGraph,
         cut: &mut CutStep,
-        bringing: Option<Arc<Bringing>>,
         deadline: Option<Instant>,
     ) -> Result<Vec<RunGraphReply>> {
         let runs = std::mem::take(&mut cut.runs);
         let tasks =
             || plan.parts.iter().filter(|p| !p.is_own).map(|p| p.task.to_string()).collect::<Vec<_>>().join(", ");
-        let run = pin!(self.run_all(plan, runs, bringing));
+        let run = pin!(self.run_all(plan, runs));
         let call = self.closing.unless_closed(run);
         match plan.parts.as_slice() {
             [part] if part.is_own => self.or_closed(call.await),
@@ -96,12 +95,7 @@ impl MasterSession {
         }
     }
 
-    async fn run_all(
-        &self,
-        plan: &ClientGraph,
-        mut runs: Vec<RunGraph>,
-        bringing: Option<Arc<Bringing>>,
-    ) -> Result<Vec<RunGraphReply>> {
+    async fn run_all(&self, plan: &ClientGraph, mut runs: Vec<RunGraph>) -> Result<Vec<RunGraphReply>> {
         if let ([part], [_]) = (plan.parts.as_slice(), runs.as_slice()) {
             let reply = part.worker.run_graph(runs.remove(0)).await;
             return Ok(vec![reply.map_err(|e| from_task(&part.task, &self.members, e))?]);
@@ -112,6 +106,8 @@ impl MasterSession {
             (i, reply.map_err(|e| from_task(&part.task, &self.members, e)))
         };
         let mut calls = FuturesUnordered::new();
+        let mut held = runs.iter().find(|run| run.is_held).map(|run| run.step);
+        let brought_in: Vec<Option<i64>> = runs.iter().map(|run| run.bring_to.as_ref().map(|_| run.step)).collect();
         let (own, mut others): (Vec<_>, Vec<_>) =
             runs.into_iter().enumerate().partition(|(i, _)| plan.parts[*i].is_own);
         calls.extend(own.into_iter().map(call));
@@ -133,13 +129,21 @@ impl MasterSession {
         let mut replies: Vec<Option<RunGraphReply>> = plan.parts.iter().map(|_| None).collect();
         loop {
             if ended.is_none() {
-                ended = calls.next().await;
+                ended = poll_fn(|cx| {
+                    let polled = calls.poll_next_unpin(cx);
+                    // The others have been asked by now: what did not go along follows.
+                    held.take().map_or(Ok(()), |step| self.shared.worker.let_go(step))?;
+                    polled.map(Ok::<_, Error>)
+                })
+                .await?;
             }
             let Some((i, reply)) = ended.take() else { break };
             match reply {
                 Ok(mut reply) => {
-                    if let Some(bringing) = &bringing {
-                        plan.parts[i].hand_on(std::mem::take(&mut reply.brought), bringing)?;
+                    if let Some(step) = brought_in[i]
+                        && let Some(parcel) = plan.parts[i].brought(std::mem::take(&mut reply.brought))?
+                    {
+                        self.shared.worker.deliver(&self.handle, step, parcel)?;
                     }
                     replies[i] = Some(reply);
                 }
@@ -211,7 +215,7 @@ impl MasterSession {
             run.partial = Some(if is_last { Partial::Last } else { Partial::More });
             run.deadline = deadline;
         }
-        let replies = self.run_parts(plan, &mut cut, None, deadline).await?;
+        let replies = self.run_parts(plan, &mut cut, deadline).await?;
         let received: Vec<Vec<Tensor>> = replies.into_iter().map(|reply| reply.recv).collect();
         Ok(RunStepReply { fetches: cut.gather(&received)?, metadata: Default::default() })
     }

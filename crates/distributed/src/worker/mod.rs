@@ -2,6 +2,7 @@
 
 mod device;
 mod log;
+mod outbox;
 mod rendezvous;
 mod session;
 mod stats;
@@ -10,7 +11,7 @@ mod step;
 
 use crate::cluster::{ClusterSpec, Peers, TaskName};
 use crate::interface::{
-    Call, Found, GraphHandle, RegisterGraph, RunGraph, RunGraphReply, SessionHandle, WorkerInterface,
+    Call, Found, GraphHandle, Push, RegisterGraph, RunGraph, RunGraphReply, SessionHandle, WorkerInterface,
 };
 use framework::graph::import;
 use framework::participant::GIVEN_UP_AFTER;
@@ -19,8 +20,9 @@ use framework::{
     Connection, Delivery, Device, Env, FastMap, Graph, LostWorker, Participant, Participants, Registry, RendezvousKey,
 };
 use log::TransferLog;
+use outbox::Outbox;
 use parking_lot::Mutex;
-use runtime::{StepTable, Timer};
+use runtime::{Parcel, StepTable, Timer};
 use session::WorkerSession;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -49,6 +51,8 @@ pub struct Worker {
     partial_runs: step::PartialRuns,
     running: status::RunningSteps,
     log: Arc<TransferLog>,
+    /// What steps send that their master, which is ours, has not let go of.
+    held: Mutex<FastMap<i64, Arc<Outbox>>>,
 }
 
 #[derive(Default)]
@@ -89,6 +93,7 @@ impl Worker {
             partial_runs: Default::default(),
             running: Default::default(),
             log: Arc::default(),
+            held: Mutex::default(),
         }
     }
 
@@ -209,6 +214,17 @@ impl Worker {
         taken.into_iter().map(|(place, tensor)| (keys[place as usize].clone(), tensor)).collect()
     }
 
+    /// What a step sends, and was held, may leave for its receivers.
+    pub(crate) fn let_go(&self, step: i64) -> Result<()> {
+        let held = self.held.lock().remove(&step);
+        held.map_or(Ok(()), |outbox| outbox.let_go())
+    }
+
+    /// Takes in what came for a step of this session.
+    pub(crate) fn deliver(&self, session: &str, step: i64, parcel: Parcel) -> Result<()> {
+        self.steps.deliver(step, &self.session(session)?.handle, parcel)
+    }
+
     /// Whether a key's value is ours to send: the device must be one of ours, and not one of a former self.
     fn check_sender(&self, key: &RendezvousKey) -> Result<()> {
         let Sender { device: source, incarnation } = key.sender()?;
@@ -285,7 +301,10 @@ impl WorkerInterface for Worker {
     }
 
     fn register_graph(&self, request: RegisterGraph) -> Call<'_, GraphHandle> {
-        Box::pin(async move { self.session(&request.session)?.register(request.graph, &self.registry, &self.env) })
+        Box::pin(async move {
+            let RegisterGraph { session, graph, pushing, .. } = request;
+            self.session(&session)?.register(graph, &pushing, &self.registry, &self.env)
+        })
     }
 
     fn deregister_graph(&self, session: SessionHandle, graph: GraphHandle) -> Call<'_, ()> {
@@ -301,6 +320,14 @@ impl WorkerInterface for Worker {
 
     fn can_bring(&self) -> bool {
         true
+    }
+
+    fn push_bytes_max(&self) -> usize {
+        usize::MAX
+    }
+
+    fn push(&self, push: Push) -> Call<'_, ()> {
+        Box::pin(std::future::ready(self.deliver(&push.session, push.step, push.parcel)))
     }
 
     fn recv_tensor(&self, step: i64, key: RendezvousKey) -> Call<'_, Delivery> {
@@ -327,6 +354,7 @@ impl WorkerInterface for Worker {
     fn cleanup_graph(&self, step: i64) -> Call<'_, ()> {
         let partial = self.partial_runs.lock().remove(&step);
         drop(partial); // after the lock is released: its graph ends here if it still runs
+        self.held.lock().remove(&step);
         self.steps.remove(step);
         Box::pin(std::future::ready(Ok(())))
     }

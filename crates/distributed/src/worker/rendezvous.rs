@@ -1,10 +1,10 @@
 //! A step's meeting place as the executor sees it: what other tasks send is fetched from them.
 
 use super::log::TransferLog;
+use super::outbox::Outbox;
 use crate::cluster::{Peers, TaskName};
-use crate::interface::Bringing;
 use framework::{Arrived, Asked, BoxFuture, Delivery, Env, Receiver, Rendezvous, RendezvousKey};
-use runtime::LocalRendezvous;
+use runtime::{LocalRendezvous, Mailbox};
 use std::sync::Arc;
 use tensor::{Error, Result};
 
@@ -15,16 +15,10 @@ pub(super) struct WorkerRendezvous {
     pub(super) peers: Arc<Peers>,
     pub(super) env: Arc<dyn Env>,
     pub(super) log: Arc<TransferLog>,
-    pub(super) expected: Expected,
-}
-
-/// What comes from other tasks without being asked for.
-#[derive(Default)]
-pub(super) struct Expected {
-    /// Something came with the call that started the step, and is in the local mailbox: feeds, or what others sent.
-    pub(super) has_early: bool,
-    /// This will come.
-    pub(super) bringing: Option<Arc<Bringing>>,
+    /// What comes from other tasks without being asked for.
+    pub(super) mailbox: Option<Arc<Mailbox>>,
+    /// What goes to them.
+    pub(super) outbox: Option<Arc<Outbox>>,
 }
 
 impl WorkerRendezvous {
@@ -35,17 +29,17 @@ impl WorkerRendezvous {
 }
 
 impl WorkerRendezvous {
-    /// Takes of a group what came early, if anything did. The rest is then received one by one: it is little.
-    fn receive_early(&self, keys: &Arc<[RendezvousKey]>, receiver: &Arc<dyn Receiver>) -> Result<Option<Asked>> {
-        let early = self.local.take_present(keys)?;
-        if early.is_empty() {
-            return Ok(None);
+    /// Waits for what of a group comes by itself.
+    fn expect_group(&self, keys: &Arc<[RendezvousKey]>, receiver: &Arc<dyn Receiver>) -> Option<Asked> {
+        let mailbox = self.mailbox.as_ref()?;
+        if !self.log.is_on() {
+            return mailbox.receive(keys, receiver);
         }
-        let mut is_early = vec![false; keys.len()];
-        early.iter().for_each(|(place, _)| is_early[*place as usize] = true);
-        let alone = (0..).zip(&is_early).filter(|(_, is_early)| !**is_early).map(|(place, _)| place).collect();
-        receiver.clone().receive(early.into_iter().map(|(place, value)| (place, Arrived::Value(value))).collect());
-        Ok(Some(Asked { alone, interest: Box::new(()) }))
+        let (log, env) = (self.log.clone(), self.env.clone());
+        let (start, receiver) = (env.wall_micros(), receiver.clone());
+        let noted: Arc<dyn Receiver> =
+            Arc::new(Noted { keys: keys.clone(), step: self.step, log, env, start, receiver });
+        mailbox.receive(keys, &noted)
     }
 
     /// Asks the sender of a group.
@@ -61,11 +55,23 @@ impl WorkerRendezvous {
 
 impl Rendezvous for WorkerRendezvous {
     fn send(&self, key: &RendezvousKey, value: Delivery) -> Result<()> {
-        self.local.send(key, value)
+        match &self.outbox {
+            Some(outbox) => outbox.send(key, value),
+            None => self.local.send(key, value),
+        }
+    }
+
+    fn flush(&self) {
+        if let Some(outbox) = &self.outbox {
+            outbox.flush();
+        }
     }
 
     fn try_recv(&self, key: &RendezvousKey) -> Option<Result<Delivery>> {
-        if self.expected.has_early || self.is_from_here(key) { self.local.try_recv(key) } else { None }
+        if self.is_from_here(key) {
+            return self.local.try_recv(key);
+        }
+        self.mailbox.as_ref()?.try_recv(key).map(Ok)
     }
 
     fn recv(&self, key: &RendezvousKey) -> BoxFuture<Result<Delivery>> {
@@ -74,15 +80,23 @@ impl Rendezvous for WorkerRendezvous {
         }
         let (peers, env, log) = (self.peers.clone(), self.env.clone(), self.log.clone());
         let (key, step) = (key.clone(), self.step);
+        let unasked = self.mailbox.as_ref().and_then(|mailbox| mailbox.recv(&key));
         Box::pin(async move {
-            let (job, index) = key.source_task().unwrap_or_default();
-            let peer = peers.worker(&TaskName::new(job, index))?;
-            if !log.is_on() {
-                return peer.recv_tensor(step, key).await;
+            let start = if log.is_on() { env.wall_micros() } else { 0 };
+            let come = match unasked {
+                Some(unasked) => unasked.await?,
+                None => Arrived::Alone,
+            };
+            let delivery = match come {
+                Arrived::Value(delivery) => delivery,
+                Arrived::Alone => {
+                    let (job, index) = key.source_task().unwrap_or_default();
+                    peers.worker(&TaskName::new(job, index))?.recv_tensor(step, key.clone()).await?
+                }
+            };
+            if log.is_on() {
+                log.note(step, &key, &delivery, start, env.wall_micros());
             }
-            let start = env.wall_micros();
-            let delivery = peer.recv_tensor(step, key.clone()).await?;
-            log.note(step, &key, &delivery, start, env.wall_micros());
             Ok(delivery)
         })
     }
@@ -91,18 +105,38 @@ impl Rendezvous for WorkerRendezvous {
         if keys.first().is_none_or(|first| self.is_from_here(first)) {
             return Ok(None);
         }
-        if self.expected.has_early
-            && let Some(asked) = self.receive_early(keys, &receiver)?
-        {
-            return Ok(Some(asked));
+        match self.expect_group(keys, &receiver) {
+            Some(asked) => Ok(Some(asked)),
+            None => self.ask_for_group(keys, receiver),
         }
-        if let Some(asked) = self.expected.bringing.as_ref().and_then(|bringing| bringing.receive(keys, &receiver)) {
-            return Ok(Some(asked));
-        }
-        self.ask_for_group(keys, receiver)
     }
 
     fn abort(&self, why: Error) {
         self.local.abort(why);
+    }
+}
+
+/// Notes what comes before it is handed on.
+struct Noted {
+    keys: Arc<[RendezvousKey]>,
+    step: i64,
+    log: Arc<TransferLog>,
+    env: Arc<dyn Env>,
+    start: u64,
+    receiver: Arc<dyn Receiver>,
+}
+
+impl Receiver for Noted {
+    fn receive(self: Arc<Self>, arrived: Vec<(u32, Arrived)>) {
+        for (place, arrived) in &arrived {
+            if let (Arrived::Value(delivery), Some(key)) = (arrived, self.keys.get(*place as usize)) {
+                self.log.note(self.step, key, delivery, self.start, self.env.wall_micros());
+            }
+        }
+        self.receiver.clone().receive(arrived);
+    }
+
+    fn fail(self: Arc<Self>, why: Error) {
+        self.receiver.clone().fail(why);
     }
 }

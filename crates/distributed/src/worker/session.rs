@@ -1,17 +1,16 @@
 //! A session's share on a worker: its registered graphs, and the kernels they have in common.
 
 use super::device::SessionDevice;
-use crate::bringing;
 use crate::cluster::{ClusterSpec, Peers, TaskName};
 use crate::interface::{GraphHandle, SessionHandle};
+use crate::routes::Routes;
 use framework::graph::export;
-use framework::{Connection, Device, DeviceName, Env, FastMap, Graph, Participant, Registry, RendezvousKey};
+use framework::{Connection, Device, DeviceName, Env, FastMap, Graph, Participant, Registry};
 use parking_lot::Mutex;
 use plan::partition::{EdgeNames, Part, partition};
 use runtime::{Executor, KernelCache};
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tensor::{Result, aborted, invalid};
 
@@ -37,8 +36,8 @@ pub(super) struct RegisteredGraph {
     pub(super) participant: Arc<Participant>,
     /// What each of them executes, for who wants to see it.
     pub(super) parts: Vec<Part>,
-    /// What it sends to each task, once somebody asked.
-    sends: OnceLock<HashMap<TaskName, Arc<[RendezvousKey]>>>,
+    /// What goes to other tasks and comes from them unasked.
+    pub(super) routes: Option<Arc<Routes>>,
 }
 
 impl RegisteredGraph {
@@ -47,12 +46,6 @@ impl RegisteredGraph {
         if let Some(connection) = connection {
             self.participant.heard_over(connection);
         }
-    }
-
-    /// The keys of what it sends to a task.
-    pub(super) fn sent_to(&self, task: &TaskName) -> Arc<[RendezvousKey]> {
-        let sends = self.sends.get_or_init(|| bringing::sends(self.parts.iter().map(|part| &part.graph)));
-        sends.get(task).cloned().unwrap_or_default()
     }
 
     /// The graphs as they are executed.
@@ -116,14 +109,21 @@ impl WorkerSession {
         Ok(session)
     }
 
-    /// Cuts a graph by device and compiles the parts.
-    pub(super) fn register(&self, graph: Graph, registry: &Registry, env: &Arc<dyn Env>) -> Result<GraphHandle> {
+    /// Cuts a graph by device and compiles the parts. What goes between this task and those that push is not asked for.
+    pub(super) fn register(
+        &self,
+        graph: Graph,
+        pushing: &[TaskName],
+        registry: &Registry,
+        env: &Arc<dyn Env>,
+    ) -> Result<GraphHandle> {
         for (_, node) in graph.nodes() {
             if node.device.is_empty() {
                 return Err(invalid!("Node '{}' is missing a device specification", node.name));
             }
             self.device(&node.device)?;
         }
+        let routes = Routes::new(&graph, self.peers.own(), pushing).map(Arc::new);
         let incarnation = |name: &DeviceName| Ok(self.device(&name.to_string())?.incarnation());
         let mut parts = partition(&graph, registry, &DeviceName::to_string, &incarnation, &mut self.edge_names.lock())?;
         for part in &mut parts {
@@ -135,10 +135,8 @@ impl WorkerSession {
             .collect::<Result<_>>()?;
         let handle = format!("{:016x}", self.counter.fetch_add(1, Ordering::Relaxed) + 1);
         let participant = self.owner_of_new_graph(env);
-        self.graphs.lock().insert(
-            handle.clone(),
-            Arc::new(RegisteredGraph { executors, participant, parts, sends: OnceLock::new() }),
-        );
+        let registered = RegisteredGraph { executors, participant, parts, routes };
+        self.graphs.lock().insert(handle.clone(), Arc::new(registered));
         Ok(handle)
     }
 

@@ -1,6 +1,7 @@
 //! One task's part of a step: feeds in, the graph executed, fetches out.
 
-use super::rendezvous::{Expected, WorkerRendezvous};
+use super::outbox::Outbox;
+use super::rendezvous::WorkerRendezvous;
 use super::session::{RegisteredGraph, WorkerSession};
 use super::{Worker, stats};
 use crate::interface::{Partial, RunGraph, RunGraphReply};
@@ -58,11 +59,7 @@ impl Worker {
         self.running.count();
         let trace = request.trace.then(|| Arc::new(Trace::default()));
         let began = if request.trace { self.env.wall_micros() } else { 0 };
-        let expected = Expected { has_early: !request.send.is_empty(), bringing: request.bringing.take() };
-        for (key, value) in std::mem::take(&mut request.send) {
-            rendezvous.send(&key, Delivery::Tensor(value))?;
-        }
-        let mut running = self.start(session, graph, rendezvous, request.step, trace.clone(), expected);
+        let mut running = self.start(session, graph, rendezvous, request, trace.clone())?;
         let noted = self.noted(request.step, session, &mut running);
         let result = self.timer.at_most(pin!(noted), request.deadline).await;
         result.unwrap_or_else(|Elapsed| Err(overdue(&running.waiting())))?;
@@ -71,9 +68,12 @@ impl Worker {
             let found = rendezvous.try_recv(key);
             recv.push(fetched(found.unwrap_or_else(|| Err(invalid!("nothing was sent under {key}"))), key.as_str())?);
         }
-        let brought = match &request.bring_to {
-            Some(task) => bring(rendezvous, &graph.sent_to(task), request.bring_large)?,
-            None => Vec::new(),
+        let brought = match (&request.bring_to, &graph.routes) {
+            (Some(task), Some(routes)) => match routes.to(task) {
+                Some(list) => bring(rendezvous, &list.keys, request.bring_large)?,
+                None => Vec::new(),
+            },
+            _ => Vec::new(),
         };
         Ok(RunGraphReply {
             recv,
@@ -97,32 +97,54 @@ impl Worker {
         .await
     }
 
-    /// All executors of a graph, on one step's meeting place.
+    /// All executors of a graph, on one step's meeting place, with what came along with the request.
     fn start(
         &self,
         session: &WorkerSession,
         graph: &RegisteredGraph,
-        rendezvous: &LocalRendezvous,
-        step: i64,
+        local: &LocalRendezvous,
+        request: &mut RunGraph,
         trace: Option<Arc<Trace>>,
-        expected: Expected,
-    ) -> Running {
+    ) -> Result<Running> {
+        let step = request.step;
+        let mailbox = match &graph.routes {
+            Some(routes) => Some(self.steps.open_mailbox(step, &routes.places)?),
+            None => None,
+        };
+        for (key, value) in std::mem::take(&mut request.send) {
+            let value = Delivery::Tensor(value);
+            let fed = match &mailbox {
+                Some(mailbox) => mailbox.put(&key, value),
+                None => Some(value),
+            };
+            fed.map_or(Ok(()), |fed| local.send(&key, fed))?;
+        }
+        let outbox = graph.routes.as_ref().filter(|routes| !routes.destinations.is_empty()).map(|routes| {
+            let (whose, fetched_by) = ((session.handle.clone(), step), request.bring_to.as_ref());
+            let (routes, peers) = (routes.clone(), session.peers.clone());
+            Arc::new(Outbox::new(routes, local.clone(), peers, whose, fetched_by, request.is_held))
+        });
+        if let Some(outbox) = outbox.as_ref().filter(|_| request.is_held) {
+            self.held.lock().insert(step, outbox.clone());
+        }
         let rendezvous = WorkerRendezvous {
-            local: rendezvous.clone(),
+            local: local.clone(),
             step,
             peers: session.peers.clone(),
             env: self.env.clone(),
             log: self.log.clone(),
-            expected,
+            mailbox,
+            outbox: outbox.clone(),
         };
         let mut context = StepContext::new(step, Arc::new(rendezvous), self.env.clone(), trace);
         context.participant = Some(graph.participant.clone());
         let context = Arc::new(context);
-        Running { parts: graph.executors.iter().map(|e| Some(e.run(context.clone()))).collect() }
+        let parts = graph.executors.iter().map(|e| Some(e.run(context.clone()))).collect();
+        Ok(Running { parts, outbox })
     }
 
-    async fn execute_partially(&self, request: RunGraph, partial: Partial) -> Result<RunGraphReply> {
-        let rendezvous = self.partial_run(&request)?;
+    async fn execute_partially(&self, mut request: RunGraph, partial: Partial) -> Result<RunGraphReply> {
+        let rendezvous = self.partial_run(&mut request)?;
         for (key, value) in request.send {
             rendezvous.send(&key, Delivery::Tensor(value))?;
         }
@@ -142,7 +164,7 @@ impl Worker {
     }
 
     /// The meeting place of a partial run; the graph is started by the first call.
-    fn partial_run(&self, request: &RunGraph) -> Result<LocalRendezvous> {
+    fn partial_run(&self, request: &mut RunGraph) -> Result<LocalRendezvous> {
         let mut runs = self.partial_runs.lock();
         if let Some(run) = runs.get(&request.step) {
             return Ok(run.rendezvous.clone());
@@ -151,7 +173,7 @@ impl Worker {
         let graph = session.graph(&request.graph)?;
         graph.heard_over(request.connection.as_ref());
         let rendezvous = self.steps.start(request.step, &session.handle);
-        let running = self.start(&session, &graph, &rendezvous, request.step, None, Expected::default());
+        let running = self.start(&session, &graph, &rendezvous, request, None)?;
         runs.insert(request.step, PartialRun { rendezvous: rendezvous.clone(), running: Some(running) });
         Ok(rendezvous)
     }
@@ -214,9 +236,10 @@ fn overdue(awaited: &[String]) -> Error {
     deadline_exceeded!("the step took longer than its timeout_in_ms allows; it still {doing}, and was cancelled")
 }
 
-/// The executors of one graph in one step: done when all are, failed when one is.
+/// The executors of one graph in one step: done when all are and what they sent has arrived, failed when one is.
 struct Running {
     parts: SmallVec<[Option<StepFuture>; 1]>,
+    outbox: Option<Arc<Outbox>>,
 }
 
 impl Running {
@@ -232,7 +255,16 @@ impl Running {
 
     /// The nodes that wait for something at this moment.
     fn waiting(&self) -> Vec<String> {
-        self.parts.iter().flatten().flat_map(StepFuture::waiting).collect()
+        let sent = self.outbox.iter().flat_map(|outbox| outbox.waiting());
+        self.parts.iter().flatten().flat_map(StepFuture::waiting).chain(sent).collect()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(outbox) = &self.outbox {
+            outbox.cancel();
+        }
     }
 }
 
@@ -249,7 +281,11 @@ impl Future for Running {
                 Poll::Pending => all_done = false,
             }
         }
-        if all_done { Poll::Ready(Ok(())) } else { Poll::Pending }
+        let arrived = match &self.outbox {
+            Some(outbox) => outbox.poll_arrived(cx)?,
+            None => Poll::Ready(()),
+        };
+        if all_done { arrived.map(Ok) } else { Poll::Pending }
     }
 }
 

@@ -48,7 +48,7 @@ impl Pace {
         self.last() > AN_INSTANT
     }
 
-    fn last(&self) -> Duration {
+    pub(super) fn last(&self) -> Duration {
         Duration::from_micros(self.last.load(Ordering::Relaxed).into())
     }
 
@@ -83,6 +83,7 @@ impl Step {
             let PlanNode { pace, leads_out, control_flow, .. } = &self.plan.nodes[node as usize];
             if has_sent && !leads_out && pace.takes_a_while() {
                 local.push(node);
+                self.context.rendezvous.flush();
                 let step = self.clone();
                 return brief::later(Box::new(move || step.go_on(iteration, local)));
             }
@@ -95,11 +96,13 @@ impl Step {
             let before = std::mem::replace(&mut now, Instant::now());
             pace.note(now - before, short);
             if end.is_some_and(|end| now >= end) && !local.is_empty() {
+                self.context.rendezvous.flush();
                 let (step, pool) = (self.clone(), self.plan.device.pool());
                 return pool.spawn(Box::new(move || step.work(iteration, local)));
             }
         }
         drop((iteration, local));
+        self.context.rendezvous.flush();
         self.give_back();
     }
 

@@ -65,6 +65,8 @@ impl StepFuture {
 
 /// How long a poll may work before it looks up: whoever polls may have a deadline, or somebody to answer to.
 const POLL_MAX: Duration = Duration::from_millis(10);
+/// For how long costly nodes may keep back what was sent before them, so that it leaves with what they send.
+const KEPT_MAX: Duration = Duration::from_millis(1);
 /// How many nodes run between two looks at the clock.
 const NODES_PER_LOOK: u32 = 256;
 
@@ -136,6 +138,8 @@ pub(super) struct Local {
     costly: Vec<(Arc<Iteration>, u32)>,
     /// Whether the node that ran last was one of these.
     ran_costly: bool,
+    /// How long costly nodes have taken, or take, since what was sent was last told to leave.
+    since_flush: Duration,
     outputs: Vec<Value>,
 }
 
@@ -196,6 +200,7 @@ impl Step {
             for _ in 0..NODES_PER_LOOK {
                 if self.context.is_ended() || !self.run_next(&mut iteration, &mut local) {
                     drop((iteration, local));
+                    self.context.rendezvous.flush();
                     return self.give_back();
                 }
                 if local.ran_costly && Instant::now() >= end {
@@ -206,6 +211,7 @@ impl Step {
                 break;
             }
         }
+        self.context.rendezvous.flush();
         *self.paused.lock() = Some((iteration, local));
         if self.context.is_ended() {
             self.drop_paused(); // it ended between the check and the pause
@@ -231,6 +237,7 @@ impl Step {
         while !self.context.is_ended() && self.run_next(&mut iteration, &mut local) {}
         // What is left of an ended step goes before the token: its values may be what somebody waits to reuse.
         drop((iteration, local));
+        self.context.rendezvous.flush();
         self.give_back();
     }
 
@@ -250,6 +257,11 @@ impl Step {
                 }
             }
             *iteration = other;
+            local.since_flush += self.plan.nodes[node as usize].pace.last();
+            if local.since_flush > KEPT_MAX {
+                self.context.rendezvous.flush();
+                local.since_flush = Duration::ZERO;
+            }
             self.run_timed(iteration, node, local);
             local.ran_costly = true;
             return true;
