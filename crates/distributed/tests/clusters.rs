@@ -137,6 +137,24 @@ fn tasks_send_each_other_what_a_step_wants_unasked() {
 }
 
 #[test]
+fn an_edge_may_carry_large_and_small_values_in_turns() {
+    let cluster = Cluster::start(SPEC);
+    let session = cluster.session(
+        "/job:worker/task:0",
+        "x = Placeholder {dtype: float, shape: shape[?]} @ /job:ps/task:0
+         y = Neg(x) @ /job:ps/task:0
+         z = Neg(y) @ /job:worker/task:1",
+    );
+    for seed in 0..10 {
+        cluster.disturb(seed);
+        for size in [2, 20_000, 20_000, 3, 2, 20_001, 1, 20_000] {
+            let x = Tensor::from(vec![size as f32; size]);
+            assert!(session.run(&[("x:0", x.clone())], &["z:0"], &[]).unwrap() == [x], "{size} with seed {seed}");
+        }
+    }
+}
+
+#[test]
 fn a_value_that_does_not_arrive_ends_the_step() {
     let cluster = Cluster::start(SPEC);
     let graph = "

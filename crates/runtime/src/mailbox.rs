@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use tensor::{Error, Result, internal};
 
@@ -63,6 +64,8 @@ pub struct Places {
     keys: KeyMap<u32>,
     /// Where each list begins, and its length.
     lists: FastMap<u64, (u32, u32)>,
+    /// Which values were only announced when they last came: they are asked for at once.
+    announced: Vec<AtomicBool>,
 }
 
 impl Places {
@@ -74,7 +77,19 @@ impl Places {
             places.lists.insert(list.name, (first, list.keys.len() as u32));
             places.keys.extend(list.keys.iter().cloned().zip(first..));
         }
+        places.announced.resize_with(places.keys.len(), AtomicBool::default);
         places
+    }
+
+    fn was_announced(&self, index: u32) -> bool {
+        self.announced[index as usize].load(Ordering::Relaxed)
+    }
+
+    fn note(&self, index: u32, arrived: &Arrived) {
+        let is_announced = matches!(arrived, Arrived::Alone);
+        if self.was_announced(index) != is_announced {
+            self.announced[index as usize].store(is_announced, Ordering::Relaxed);
+        }
     }
 }
 
@@ -108,7 +123,7 @@ impl Mailbox {
         let (mut arrived, mut alone, mut wanted) = (Vec::new(), Vec::new(), Vec::with_capacity(places.len()));
         let mut values = self.values.lock();
         for (place, index) in (0..).zip(places) {
-            let Some(index) = index else {
+            let Some(index) = index.filter(|&index| !self.places.was_announced(index)) else {
                 alone.push(place);
                 continue;
             };
@@ -154,6 +169,11 @@ impl Mailbox {
         }
     }
 
+    /// Whether a value is likely to be only announced: it had better be asked for while it is waited for.
+    pub fn is_likely_announced(&self, key: &RendezvousKey) -> bool {
+        self.places.keys.get(key).is_some_and(|&index| self.places.was_announced(index))
+    }
+
     /// Waits for one value; `None` if it does not come here, or has been announced and is to be asked for.
     pub fn recv(self: &Arc<Mailbox>, key: &RendezvousKey) -> Option<MailFuture> {
         let index = *self.places.keys.get(key)?;
@@ -197,6 +217,7 @@ impl Mailbox {
         let mut ready: Vec<(Arc<dyn Receiver>, Vec<_>)> = Vec::new();
         let mut values = self.values.lock();
         for (index, arrived) in come {
+            self.places.note(index, &arrived);
             let value = &mut values[index as usize];
             match std::mem::replace(value, State::Gone) {
                 State::Expected => *value = State::Here(arrived),
@@ -356,6 +377,12 @@ mod tests {
         assert_eq!(*seen.0.lock(), [(1, Some(2.0)), (0, None)]);
         mailbox.open(parcel(&["c"], vec![(0, Arrived::Alone)])).unwrap();
         assert!(mailbox.try_recv(&key("c")).is_none() && mailbox.recv(&key("c")).is_none());
+        // In the next step it is asked for at once, and yet may come.
+        let next = Mailbox::new(mailbox.places.clone());
+        let asked = next.receive(&[key("a"), key("b")], &receiver).unwrap();
+        assert!(asked.alone == [0] && next.is_likely_announced(&key("a")) && !next.is_likely_announced(&key("b")));
+        next.open(parcel(&["a", "b"], vec![(0, value(1.0))])).unwrap();
+        assert!(next.try_recv(&key("a")).is_some() && !next.is_likely_announced(&key("a")));
     }
 
     #[test]

@@ -370,23 +370,21 @@ impl StepTable {
     pub fn deliver(&self, step: i64, session: &Arc<str>, parcel: Parcel) -> Result<()> {
         let mailbox = {
             let mut table = self.state.lock();
-            let bytes = table.early_bytes + parcel.num_bytes();
-            let entry = table.meet(step, &|| "nobody takes what is sent to it any more".into())?;
-            match &entry.mailbox {
-                Some(mailbox) => mailbox.clone(),
-                None if bytes > EARLY_BYTES_MAX => {
+            let Some(mailbox) = table.steps.get(&step).and_then(|entry| entry.mailbox.clone()) else {
+                let bytes = table.early_bytes + parcel.num_bytes();
+                if bytes > EARLY_BYTES_MAX {
                     return Err(exhausted!(
                         "more than {} MB have come for steps that have not started here; is their master gone?",
                         EARLY_BYTES_MAX >> 20
                     ));
                 }
-                None => {
-                    entry.session.get_or_insert_with(|| session.clone());
-                    entry.early.push(parcel);
-                    table.early_bytes = bytes;
-                    return Ok(());
-                }
-            }
+                let entry = table.meet(step, &|| "nobody takes what is sent to it any more".into())?;
+                entry.session.get_or_insert_with(|| session.clone());
+                entry.early.push(parcel);
+                table.early_bytes = bytes;
+                return Ok(());
+            };
+            mailbox
         };
         mailbox.open(parcel)
     }
@@ -565,6 +563,7 @@ mod tests {
         assert!(late.code == tensor::Code::Aborted && late.derived);
         table.state.lock().early_bytes = EARLY_BYTES_MAX - 10;
         assert_eq!(table.deliver(9, &session, parcel(0)).unwrap_err().code, tensor::Code::ResourceExhausted);
+        assert!(table.steps().is_empty());
     }
 
     #[test]

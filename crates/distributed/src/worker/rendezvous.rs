@@ -4,7 +4,10 @@ use super::log::TransferLog;
 use super::outbox::Outbox;
 use crate::cluster::{Peers, TaskName};
 use framework::{Arrived, Asked, BoxFuture, Delivery, Env, Receiver, Rendezvous, RendezvousKey};
+use futures_util::future::{Either, select};
+use runtime::mailbox::MailFuture;
 use runtime::{LocalRendezvous, Mailbox};
+use std::pin::pin;
 use std::sync::Arc;
 use tensor::{Error, Result};
 
@@ -80,19 +83,21 @@ impl Rendezvous for WorkerRendezvous {
         }
         let (peers, env, log) = (self.peers.clone(), self.env.clone(), self.log.clone());
         let (key, step) = (key.clone(), self.step);
+        let is_asked_for = self.mailbox.as_ref().is_some_and(|mailbox| mailbox.is_likely_announced(&key));
         let unasked = self.mailbox.as_ref().and_then(|mailbox| mailbox.recv(&key));
         Box::pin(async move {
             let start = if log.is_on() { env.wall_micros() } else { 0 };
-            let come = match unasked {
-                Some(unasked) => unasked.await?,
-                None => Arrived::Alone,
+            let ask = async {
+                let (job, index) = key.source_task().unwrap_or_default();
+                peers.worker(&TaskName::new(job, index))?.recv_tensor(step, key.clone()).await
             };
-            let delivery = match come {
-                Arrived::Value(delivery) => delivery,
-                Arrived::Alone => {
-                    let (job, index) = key.source_task().unwrap_or_default();
-                    peers.worker(&TaskName::new(job, index))?.recv_tensor(step, key.clone()).await?
-                }
+            let delivery = match (unasked, is_asked_for) {
+                (None, _) => ask.await?,
+                (Some(unasked), true) => either(unasked, ask).await?,
+                (Some(unasked), false) => match unasked.await? {
+                    Arrived::Value(delivery) => delivery,
+                    Arrived::Alone => ask.await?,
+                },
             };
             if log.is_on() {
                 log.note(step, &key, &delivery, start, env.wall_micros());
@@ -113,6 +118,16 @@ impl Rendezvous for WorkerRendezvous {
 
     fn abort(&self, why: Error) {
         self.local.abort(why);
+    }
+}
+
+/// A value that is asked for and may yet come by itself, being smaller than it was.
+async fn either(unasked: MailFuture, ask: impl Future<Output = Result<Delivery>>) -> Result<Delivery> {
+    match select(unasked, pin!(ask)).await {
+        Either::Left((Ok(Arrived::Value(delivery)), _)) => Ok(delivery),
+        Either::Left((Ok(Arrived::Alone), asking)) => asking.await,
+        Either::Left((Err(e), _)) => Err(e),
+        Either::Right((asked, _)) => asked,
     }
 }
 

@@ -5,6 +5,7 @@ use super::rendezvous::WorkerRendezvous;
 use super::session::{RegisteredGraph, WorkerSession};
 use super::{Worker, stats};
 use crate::interface::{Partial, RunGraph, RunGraphReply};
+use crate::routes::Routes;
 use framework::step::Trace;
 use framework::{Delivery, Rendezvous, RendezvousKey, StepContext};
 use parking_lot::Mutex;
@@ -119,8 +120,10 @@ impl Worker {
             };
             fed.map_or(Ok(()), |fed| local.send(&key, fed))?;
         }
-        let outbox = graph.routes.as_ref().filter(|routes| !routes.destinations.is_empty()).map(|routes| {
-            let (whose, fetched_by) = ((session.handle.clone(), step), request.bring_to.as_ref());
+        let fetched_by = request.bring_to.as_ref();
+        let sends = |routes: &&Arc<Routes>| routes.destinations.iter().any(|to| fetched_by != Some(&to.task));
+        let outbox = graph.routes.as_ref().filter(sends).map(|routes| {
+            let whose = (session.handle.clone(), step);
             let (routes, peers) = (routes.clone(), session.peers.clone());
             Arc::new(Outbox::new(routes, local.clone(), peers, whose, fetched_by, request.is_held))
         });
