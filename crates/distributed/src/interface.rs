@@ -2,7 +2,7 @@
 //! one; messages that carry tensors are plain structs, so a call within a process copies nothing.
 
 use crate::cluster::TaskName;
-use framework::{Asked, Connection, Delivery, Graph, Receiver, RendezvousKey};
+use framework::{Arrived, Asked, Connection, Delivery, Graph, Receiver, RendezvousKey};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ pub struct RunGraph {
     pub partial: Option<Partial>,
     /// Where the call came from, if it came over the network.
     pub connection: Option<Arc<Connection>>,
-    /// The task to which what the graph sends goes by way of the answer, if it is small.
+    /// The task to which what the graph sends goes by way of the answer, if that is soon enough and it is small.
     pub bring_to: Option<TaskName>,
     /// How many bytes of what is not small go there as well.
     pub bring_large: usize,
@@ -118,8 +118,8 @@ pub struct RunGraphReply {
     pub step_stats: proto::StepStats,
     /// The graphs as executed, one for each device, where asked for.
     pub graphs: Vec<proto::GraphDef>,
-    /// What is brought, where asked for, by the places in the sorted list of keys.
-    pub brought: Vec<(u32, Delivery)>,
+    /// What is brought, where asked for, by the places in the list of keys.
+    pub brought: Vec<(u32, Arrived)>,
 }
 
 /// The devices a master knows.

@@ -3,10 +3,6 @@
 //! The tasks of our own kind that take part in a step know each other from its master. What one of them sends to another goes
 //! there by itself, as a parcel, where the other waits for it; so a value takes one message, and one that its receiver has
 //! read it, rather than a question and an answer.
-//!
-//! What a part sends to the master's own task comes with the answer that the part has run, if that is soon enough: one that
-//! neither receives nor waits nor computes much, as that of a ps whose variables are read, is over as soon as its values are
-//! there.
 
 use crate::cluster::TaskName;
 use framework::rendezvous::KeyMap;
@@ -52,11 +48,6 @@ impl Routes {
         let sends = (0..).zip(&destinations).flat_map(keys).collect();
         Some(Routes { sends, destinations, places: Arc::new(Places::new(&sources)) })
     }
-
-    /// The list of what goes to a task.
-    pub(crate) fn to(&self, task: &TaskName) -> Option<&KeyList> {
-        self.destinations.iter().find(|to| to.task == *task).map(|to| &to.list)
-    }
 }
 
 /// What a graph sends to each task.
@@ -86,17 +77,4 @@ fn edge(node: &Node, end: &str) -> Option<(TaskName, RendezvousKey)> {
     let task = TaskName::of(&text(end)?.parse::<DeviceName>().ok()?);
     let incarnation = node.attr::<i64>("send_device_incarnation").ok()? as u64;
     Some((task, RendezvousKey::new(&text("send_device")?, incarnation, &text("recv_device")?, &text("tensor_name")?)))
-}
-
-/// Whether a graph is over as soon as its values are there: it waits for nobody, and computes little.
-pub(crate) fn is_brief(graph: &Graph) -> bool {
-    let is_brief = |node: &Node| {
-        let is_variable = node.op.has_reference_output();
-        match node.op.control_flow {
-            ControlFlow::Send => true,
-            ControlFlow::None => !node.op.is_costly && (is_variable || !node.op.is_stateful),
-            _ => false,
-        }
-    };
-    graph.nodes().all(|(_, node)| is_brief(node))
 }

@@ -137,6 +137,26 @@ fn tasks_send_each_other_what_a_step_wants_unasked() {
 }
 
 #[test]
+fn what_one_device_sends_does_not_wait_for_what_another_waits_for() {
+    let cluster = Cluster::start(SPEC);
+    let session = cluster.session(
+        "/job:worker/task:0",
+        "a = Const {dtype: float, value: float[] 2} @ /job:ps/task:0/device:CPU:0
+         q = FIFOQueueV2 {component_types: [float], shapes: [shape[]], shared_name: \"q\"} @ /job:ps/task:0/device:CPU:0
+         put = QueueEnqueueV2(q, a) {Tcomponents: [float]} @ /job:ps/task:0/device:CPU:0
+         get = QueueDequeueV2(q) {component_types: [float]} @ /job:ps/task:0/device:CPU:0
+         b = Square(get) @ /job:worker/task:0
+         c = Neg(b) @ /job:ps/task:0/device:CPU:1
+         d = Add(c, b) @ /job:worker/task:0",
+    );
+    for _ in 0..10 {
+        session.run(&[], &[], &["put"]).unwrap();
+        assert_eq!(session.run(&[], &["d:0", "c:0"], &[]).unwrap(), [Tensor::scalar(0f32), Tensor::scalar(-4f32)]);
+    }
+    assert_eq!(cluster.num_asked(), 0);
+}
+
+#[test]
 fn an_edge_may_carry_large_and_small_values_in_turns() {
     let cluster = Cluster::start(SPEC);
     let session = cluster.session(

@@ -3626,9 +3626,11 @@ pub struct RunGraphResponse {
     pub brought_dead: ::prost::alloc::vec::Vec<u32>,
     #[prost(bytes = "bytes", tag = "1003")]
     pub brought_values: ::prost::bytes::Bytes,
-    /// Ours: further values that were to be brought, by their places.
+    /// Ours: further values that were to be brought, by their places; and those that are to be asked for.
     #[prost(message, repeated, tag = "1004")]
     pub brought_lent: ::prost::alloc::vec::Vec<LentTensor>,
+    #[prost(uint32, repeated, tag = "1005")]
+    pub brought_large: ::prost::alloc::vec::Vec<u32>,
 }
 /// What to record while running.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

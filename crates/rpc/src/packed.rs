@@ -6,7 +6,7 @@ use crate::fields::{byte_count, varint};
 use crate::lent::Loan;
 use crate::pieces::{Pieces, SHARE_MIN, Writer};
 use bytes::Buf;
-use framework::Delivery;
+use framework::{Arrived, Delivery};
 use proto::LentTensor;
 use tensor::{ArrivingTensor, DType, Result, Shape, Tensor, invalid};
 
@@ -21,15 +21,18 @@ pub(crate) struct Sorted {
     pub tensors: Vec<Tensor>,
     /// Values of branches that were not taken.
     pub dead: Vec<u32>,
+    /// Values to be asked for one by one.
+    pub large: Vec<u32>,
 }
 
 impl Sorted {
-    pub(crate) fn new(values: Vec<(u32, Delivery)>) -> Sorted {
+    pub(crate) fn new(values: impl IntoIterator<Item = (u32, Arrived)>) -> Sorted {
         let mut sorted = Sorted::default();
-        for (place, delivery) in values {
-            match delivery {
-                Delivery::Dead => sorted.dead.push(place),
-                Delivery::Tensor(tensor) => {
+        for (place, arrived) in values {
+            match arrived {
+                Arrived::Alone => sorted.large.push(place),
+                Arrived::Value(Delivery::Dead) => sorted.dead.push(place),
+                Arrived::Value(Delivery::Tensor(tensor)) => {
                     sorted.ready.push(place);
                     sorted.tensors.push(tensor);
                 }
@@ -58,16 +61,17 @@ impl Sorted {
     }
 }
 
-/// The values that an answer told so.
-pub(crate) fn read(ready: &[u32], dead: &[u32], mut packed: Pieces) -> Result<Vec<(u32, Delivery)>> {
-    let mut values = Vec::with_capacity(ready.len() + dead.len());
+/// The values that a message told so.
+pub(crate) fn read(ready: &[u32], dead: &[u32], large: &[u32], mut packed: Pieces) -> Result<Vec<(u32, Arrived)>> {
+    let mut values = Vec::with_capacity(ready.len() + dead.len() + large.len());
     for &place in ready {
-        values.push((place, Delivery::Tensor(take(&mut packed)?)));
+        values.push((place, Arrived::Value(Delivery::Tensor(take(&mut packed)?))));
     }
     if !packed.is_empty() {
-        return Err(invalid!("an answer holds {} bytes after its values", packed.len()));
+        return Err(invalid!("a message holds {} bytes after its values", packed.len()));
     }
-    values.extend(dead.iter().map(|&place| (place, Delivery::Dead)));
+    values.extend(dead.iter().map(|&place| (place, Arrived::Value(Delivery::Dead))));
+    values.extend(large.iter().map(|&place| (place, Arrived::Alone)));
     Ok(values)
 }
 

@@ -50,14 +50,7 @@ struct PushResponse {}
 
 /// A call as it is sent, and what is to be kept until it is answered.
 pub(crate) fn encode(push: Push, may_lend: bool) -> Result<(Vec<Bytes>, Vec<Loan>)> {
-    let (mut values, mut large) = (Vec::with_capacity(push.parcel.values.len()), Vec::new());
-    for (place, arrived) in push.parcel.values {
-        match arrived {
-            Arrived::Value(value) => values.push((place, value)),
-            Arrived::Alone => large.push(place),
-        }
-    }
-    let mut values = Sorted::new(values);
+    let mut values = Sorted::new(push.parcel.values);
     let (lent, loans) = if may_lend { values.lend() } else { Default::default() };
     let head = PushRequest {
         step_id: push.step,
@@ -65,7 +58,7 @@ pub(crate) fn encode(push: Push, may_lend: bool) -> Result<(Vec<Bytes>, Vec<Loan
         list: push.parcel.list,
         ready: values.ready,
         dead: values.dead,
-        large,
+        large: values.large,
         lent,
     };
     let mut writer = Writer::default().message(&head);
@@ -78,10 +71,8 @@ pub(crate) fn encode(push: Push, may_lend: bool) -> Result<(Vec<Bytes>, Vec<Loan
 /// Takes what a call brings.
 pub(crate) async fn take(worker: &dyn WorkerInterface, call: Call) -> Result<Vec<Bytes>> {
     let (head, packed) = fields::split::<PushRequest>(call.message, VALUES, "a Push request")?;
-    let small = packed::read(&head.ready, &head.dead, packed.into_iter().next_back().unwrap_or_default())?;
-    let mut values: Vec<(u32, Arrived)> =
-        small.into_iter().map(|(place, value)| (place, Arrived::Value(value))).collect();
-    values.extend(head.large.into_iter().map(|place| (place, Arrived::Alone)));
+    let packed = packed.into_iter().next_back().unwrap_or_default();
+    let mut values = packed::read(&head.ready, &head.dead, &head.large, packed)?;
     for lent in head.lent {
         let place = lent.place;
         let tensor = lend::read_one(lent, call.process, "a value that was sent").await?;

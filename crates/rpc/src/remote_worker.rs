@@ -88,10 +88,11 @@ impl RemoteWorker {
         };
         let RunAnswer { head, recv, large } = answer;
         in_body(head.status_code, head.status_error_message, head.status_is_derived)?;
-        let mut brought = packed::read(&head.brought, &head.brought_dead, head.brought_values.into())?;
+        let (ready, dead, large_places) = (&head.brought, &head.brought_dead, &head.brought_large);
+        let mut brought = packed::read(ready, dead, large_places, head.brought_values.into())?;
         for (place, read) in large {
             let tensor = read.map_err(|e| self.borrower.unreadable("what was brought", &e))?;
-            brought.push((place, Delivery::Tensor(tensor)));
+            brought.push((place, Arrived::Value(Delivery::Tensor(tensor))));
         }
         Ok(RunGraphReply {
             brought,

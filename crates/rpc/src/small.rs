@@ -107,8 +107,10 @@ impl TensorService {
             return finish(&TakeResponse { is_forgotten: true, ..Default::default() }, "Take");
         };
         let found = self.worker.recv_small(request.step_id, keys).await?;
-        let values = Sorted::new(found.values);
-        let head = TakeResponse { ready: values.ready, dead: values.dead, large: found.large, is_forgotten: false };
+        let large = found.large.into_iter().map(|place| (place, Arrived::Alone));
+        let values = found.values.into_iter().map(|(place, value)| (place, Arrived::Value(value)));
+        let values = Sorted::new(values.chain(large));
+        let head = TakeResponse { ready: values.ready, dead: values.dead, large: values.large, is_forgotten: false };
         let mut writer = Writer::default().message(&head);
         packed::put(&mut writer, VALUES, &values.tensors);
         writer.finish("Take")
@@ -372,9 +374,8 @@ impl SmallValues {
         if head.is_forgotten {
             return Ok(None);
         }
-        let values = packed::read(&head.ready, &head.dead, values.into_iter().next_back().unwrap_or_default())?;
-        let values = values.into_iter().map(|(place, value)| (place, Arrived::Value(value)));
-        let found: Vec<_> = values.chain(head.large.into_iter().map(|place| (place, Arrived::Alone))).collect();
+        let packed = values.into_iter().next_back().unwrap_or_default();
+        let found = packed::read(&head.ready, &head.dead, &head.large, packed)?;
         if found.is_empty() || found.iter().any(|(place, _)| *place as usize >= count) {
             return Err(internal!("an answer holds none of the {count} values asked for, or others"));
         }

@@ -161,6 +161,7 @@ impl WorkerService {
         let head = proto::RunGraphResponse {
             brought: brought.ready,
             brought_dead: brought.dead,
+            brought_large: brought.large,
             brought_lent,
             step_stats: options.record_timeline.then_some(step_stats),
             partition_graph: graphs,

@@ -5,7 +5,7 @@ use distributed::interface::{
     Call, DeviceList, Found, GraphHandle, MasterInterface, Push, RegisterGraph, RunGraph, RunGraphReply, RunStep,
     RunStepReply, SessionHandle, WorkerInterface,
 };
-use framework::{Delivery, Graph, RendezvousKey};
+use framework::{Arrived, Delivery, Graph, RendezvousKey};
 use rpc::{
     Channel, Listener, MasterService, RemoteMaster, RemoteOptions, RemoteWorker, Server, TensorService, WorkerService,
 };
@@ -188,10 +188,9 @@ impl WorkerInterface for Fake {
             let recv = request.recv.iter().filter_map(find).map(|(_, tensor)| tensor.clone()).collect();
             let mut brought = Vec::new();
             if request.bring_to.is_some() {
-                brought.extend([(0, Delivery::Tensor(pattern(100, 0))), (2, Delivery::Dead)]);
-                if request.bring_large >= LARGE {
-                    brought.push((1, Delivery::Tensor(pattern(LARGE, 1))));
-                }
+                let value = |bytes, seed| Arrived::Value(Delivery::Tensor(pattern(bytes, seed)));
+                let large = if request.bring_large >= LARGE { value(LARGE, 1) } else { Arrived::Alone };
+                brought.extend([(0, value(100, 0)), (2, Arrived::Value(Delivery::Dead)), (1, large)]);
             }
             Ok(RunGraphReply { recv, brought, ..Default::default() })
         })

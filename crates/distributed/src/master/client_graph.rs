@@ -5,13 +5,12 @@ use super::session::MasterSession;
 use crate::cluster::TaskName;
 use crate::interface::{GraphHandle, Parcel, RegisterGraph, RunGraph, WorkerInterface};
 use crate::routes;
-use framework::{Arrived, Delivery, Device, DeviceName, FastMap, RendezvousKey};
+use framework::{Arrived, Device, DeviceName, FastMap, RendezvousKey};
 use futures_util::future::try_join_all;
 use plan::partition::{Part, partition};
 use plan::prune::Feed;
 use plan::{ClientEnd, PlacedGraph, RunSignature, optimize, prune};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
 use tensor::{Error, Result, Tensor, internal, invalid, not_found};
 
@@ -32,26 +31,17 @@ pub(super) struct PlannedPart {
     pub(super) shortcuts: Shortcuts,
 }
 
-/// What need not be asked for between a part and the master's own.
+/// What takes no message of its own between a part and the master's own.
 #[derive(Default)]
 pub(super) struct Shortcuts {
-    /// What it brings with its answer.
-    brings: Option<Brings>,
+    /// The list of what the part sends to the master's own, which its answer may bring.
+    brings: Option<u64>,
     /// What the master's own sends to it, if that is little.
     pub(super) takes: Arc<[RendezvousKey]>,
 }
 
 /// More values than this do not go along with a call: their keys would take longer than they save.
 const TAKES_MAX: usize = 16;
-
-/// What a part brings to the master's own task with its answer.
-struct Brings {
-    /// The list of it, and its length.
-    list: u64,
-    count: u32,
-    /// It was too large, and comes like everything else.
-    is_over: AtomicBool,
-}
 
 /// Where a fed value goes in, or a fetched one comes out.
 struct End {
@@ -123,12 +113,7 @@ impl ClientGraph {
     pub(super) fn take_shortcuts(&self, members: &Members, runs: &mut [RunGraph]) {
         for (part, run) in self.parts.iter().zip(runs) {
             run.is_held = part.is_own && self.parts.len() > 1;
-            if let Some(brings) = &part.shortcuts.brings
-                && !brings.is_over.load(Ordering::Relaxed)
-                && part.worker.can_bring()
-            {
-                run.bring_to = Some(members.peers.own().clone());
-            }
+            run.bring_to = part.shortcuts.brings.map(|_| members.peers.own().clone());
         }
     }
 
@@ -228,37 +213,22 @@ impl CutStep {
 }
 
 impl PlannedPart {
-    /// What this part has brought, as if it had sent it; what it has not brought is to be asked for.
-    pub(super) fn brought(&self, brought: Vec<(u32, Delivery)>) -> Result<Option<Parcel>> {
-        let Some(brings) = &self.shortcuts.brings else { return Ok(None) };
-        if brought.iter().any(|(place, _)| *place >= brings.count) {
-            return Err(internal!("{} brought more than the {} values that it sends", self.task, brings.count));
-        }
-        if brought.len() < brings.count as usize {
-            brings.is_over.store(true, Ordering::Relaxed);
-        }
-        let mut values: Vec<(u32, Arrived)> = (0..brings.count).map(|place| (place, Arrived::Alone)).collect();
-        brought.into_iter().for_each(|(place, value)| values[place as usize].1 = Arrived::Value(value));
-        Ok(Some(Parcel { list: brings.list, values }))
+    /// What this part has brought, as if it had sent it.
+    pub(super) fn brought(&self, values: Vec<(u32, Arrived)>) -> Option<Parcel> {
+        let list = self.shortcuts.brings?;
+        (!values.is_empty()).then_some(Parcel { list, values })
     }
 }
 
-/// What need not be asked for between each of the others and the master's own.
+/// What takes no message of its own between each of the others and the master's own.
 fn shortcuts(others: &[Part], mine: &Part, own: &TaskName) -> Result<Vec<Shortcuts>> {
     let sent = routes::sends(&mine.graph);
-    let mut shortcuts = Vec::with_capacity(others.len() + 1);
-    for part in others {
-        let task: TaskName = part.name.parse()?;
-        let takes = sent.get(&task).map(|list| list.keys.clone()).filter(|keys| keys.len() <= TAKES_MAX);
-        let brought = if routes::is_brief(&part.graph) { routes::sends(&part.graph).remove(own) } else { None };
-        let brings = brought.map(|list| Brings {
-            list: list.name,
-            count: list.keys.len() as u32,
-            is_over: AtomicBool::new(false),
-        });
-        shortcuts.push(Shortcuts { brings, takes: takes.unwrap_or_default() });
-    }
-    Ok(shortcuts)
+    let shortcuts = |part: &Part| {
+        let takes = sent.get(&part.name.parse()?).map(|list| list.keys.clone()).filter(|keys| keys.len() <= TAKES_MAX);
+        let brings = routes::sends(&part.graph).get(own).map(|list| list.name);
+        Ok(Shortcuts { brings, takes: takes.unwrap_or_default() })
+    };
+    others.iter().map(shortcuts).collect()
 }
 
 /// The device that feeds and fetches pass through: the first of the master's task, as the session calls it.

@@ -107,7 +107,7 @@ impl MasterSession {
         };
         let mut calls = FuturesUnordered::new();
         let mut held = runs.iter().find(|run| run.is_held).map(|run| run.step);
-        let brought_in: Vec<Option<i64>> = runs.iter().map(|run| run.bring_to.as_ref().map(|_| run.step)).collect();
+        let step = runs.first().map_or(0, |run| run.step);
         let (own, mut others): (Vec<_>, Vec<_>) =
             runs.into_iter().enumerate().partition(|(i, _)| plan.parts[*i].is_own);
         calls.extend(own.into_iter().map(call));
@@ -140,9 +140,7 @@ impl MasterSession {
             let Some((i, reply)) = ended.take() else { break };
             match reply {
                 Ok(mut reply) => {
-                    if let Some(step) = brought_in[i]
-                        && let Some(parcel) = plan.parts[i].brought(std::mem::take(&mut reply.brought))?
-                    {
+                    if let Some(parcel) = plan.parts[i].brought(std::mem::take(&mut reply.brought)) {
                         self.shared.worker.deliver(&self.handle, step, parcel)?;
                     }
                     replies[i] = Some(reply);

@@ -1,16 +1,17 @@
 //! What one task's part of a step sends to others, on its way there.
 //!
-//! Values that go to one task leave together: when all are there, when the thread that sent them has done for now, or when
-//! they have become many. A part has ended when all that it sent has arrived, so that a value that gets lost is an error of
+//! Values that go to one task leave together: when all are there, when the thread that sent them has done for now and the part
+//! has not ended, or when they have become many. What goes to the master's own task is brought by the part's answer, if the
+//! part has ended before it had to leave: that of a ps whose variables are read, or looked up. A part has ended when all that it sent has arrived, so that a value that gets lost is an error of
 //! the part, and nobody waits for it for ever.
 
 use crate::cluster::{Peers, TaskName};
-use crate::interface::{Push, WorkerInterface};
+use crate::interface::Push;
 use crate::routes::{Destination, Routes};
 use framework::{Arrived, BoxFuture, Delivery, Rendezvous, RendezvousKey};
-use futures_util::future::{AbortHandle, Abortable, FutureExt};
+use futures_util::future::{AbortHandle, AbortRegistration, Abortable, FutureExt};
 use parking_lot::Mutex;
-use runtime::{LocalRendezvous, Parcel, brief};
+use runtime::{KeyList, LocalRendezvous, Parcel, brief};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,6 +20,8 @@ use tensor::{Error, Result};
 
 /// Values leave when there is more of them.
 const TOGETHER_MAX: usize = 4 << 20;
+/// What is larger is not small, and does not stand in an answer itself.
+const SMALL_MAX: usize = 64 << 10;
 
 pub(super) struct Outbox {
     routes: Arc<Routes>,
@@ -37,11 +40,10 @@ pub(super) struct Outbox {
 #[derive(Default)]
 struct Heap {
     mode: Mode,
-    values: Vec<(u32, Arrived)>,
+    values: Vec<(u32, Delivery)>,
     bytes: usize,
     /// How many have been sent.
     count: usize,
-    peer: Option<Arc<dyn WorkerInterface>>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq)]
@@ -51,8 +53,8 @@ enum Mode {
     Leaving,
     /// They wait where everything does that is sent: they may yet go along with a call.
     Held,
-    /// They are fetched by others.
-    Fetched,
+    /// They leave when the part has to wait, and are brought by its answer otherwise.
+    Brought,
 }
 
 /// What has left and is not known to have arrived.
@@ -76,39 +78,27 @@ impl UnderWay {
     }
 }
 
-/// What leaves at a time.
+/// What leaves at a time, and the number of the call that carries it.
 struct Taken {
-    values: Vec<(u32, Arrived)>,
-    peer: Arc<dyn WorkerInterface>,
-}
-
-impl Heap {
-    /// Takes what is there.
-    fn take(&mut self, num_kept: &AtomicUsize) -> Option<Taken> {
-        if self.values.is_empty() {
-            return None;
-        }
-        let values = std::mem::take(&mut self.values);
-        self.bytes = 0;
-        num_kept.fetch_sub(values.len(), Ordering::Relaxed);
-        Some(Taken { values, peer: self.peer.clone()? })
-    }
+    values: Vec<(u32, Delivery)>,
+    number: usize,
+    registration: AbortRegistration,
 }
 
 impl Outbox {
-    /// For one step. What goes to one of the tasks may be fetched by its answer; what goes to all may be held until
+    /// For one step. What goes to one of the tasks may be brought by the part's answer; what goes to all may be held until
     /// [`let_go`](Outbox::let_go).
     pub(super) fn new(
         routes: Arc<Routes>,
         local: LocalRendezvous,
         peers: Arc<Peers>,
         (session, step): (Arc<str>, i64),
-        fetched_by: Option<&TaskName>,
+        brought_to: Option<&TaskName>,
         is_held: bool,
     ) -> Outbox {
         let heap = |to: &Destination| {
             let mode = match is_held {
-                _ if fetched_by == Some(&to.task) => Mode::Fetched,
+                _ if brought_to == Some(&to.task) => Mode::Brought,
                 true => Mode::Held,
                 false => Mode::Leaving,
             };
@@ -124,39 +114,47 @@ impl Outbox {
         let Some(&(index, place)) = self.routes.sends.get(key) else { return self.local.send(key, value) };
         let mut heap = self.heaps[index as usize].lock();
         heap.count += 1;
-        if heap.mode != Mode::Leaving {
+        if heap.mode == Mode::Held {
             return self.local.send(key, value);
         }
-        self.put(index, &mut heap, key, place, value)?;
-        if heap.count == self.routes.destinations[index as usize].list.keys.len() || heap.bytes > TOGETHER_MAX {
-            self.leave(index, heap.take(&self.num_kept));
+        self.put(&mut heap, place, value);
+        let is_complete = heap.count == self.routes.destinations[index as usize].list.keys.len();
+        if heap.mode == Mode::Leaving && (is_complete || heap.bytes > TOGETHER_MAX) {
+            let taken = self.take(index, &mut heap);
+            drop(heap);
+            self.leave(index, taken)?;
         }
         Ok(())
     }
 
-    fn put(&self, index: u32, heap: &mut Heap, key: &RendezvousKey, place: u32, value: Delivery) -> Result<()> {
-        let peer = match &heap.peer {
-            Some(peer) => peer,
-            None => heap.peer.insert(self.peers.worker(&self.routes.destinations[index as usize].task)?),
-        };
-        let bytes = match &value {
-            Delivery::Dead => Some(0),
-            Delivery::Tensor(tensor) if tensor.dtype().is_plain() => Some(tensor.num_bytes()),
-            Delivery::Tensor(_) => None,
-        };
-        let arrived = match bytes.filter(|bytes| *bytes <= peer.push_bytes_max()) {
-            Some(bytes) => {
-                heap.bytes += bytes;
-                Arrived::Value(value)
-            }
-            None => {
-                self.local.send(key, value)?;
-                Arrived::Alone
-            }
-        };
-        heap.values.push((place, arrived));
+    fn put(&self, heap: &mut Heap, place: u32, value: Delivery) {
+        if let Delivery::Tensor(tensor) = &value {
+            heap.bytes += tensor.num_bytes();
+        }
+        heap.values.push((place, value));
         self.num_kept.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+    }
+
+    /// Takes what is there. It counts as under way from here on.
+    fn take(&self, index: u32, heap: &mut Heap) -> Option<Taken> {
+        if heap.values.is_empty() {
+            return None;
+        }
+        let (handle, registration) = AbortHandle::new_pair();
+        let number = {
+            let mut under_way = self.under_way.lock();
+            under_way.calls.push(Some((index, handle)));
+            under_way.calls.len() - 1
+        };
+        Some(Taken { values: self.empty(heap), number, registration })
+    }
+
+    fn empty(&self, heap: &mut Heap) -> Vec<(u32, Delivery)> {
+        heap.bytes = 0;
+        let values = std::mem::take(&mut heap.values);
+        // Who finds that nothing is kept sees what has become of it.
+        self.num_kept.fetch_sub(values.len(), Ordering::Release);
+        values
     }
 
     /// What is held may leave from now on.
@@ -168,9 +166,11 @@ impl Outbox {
             }
             heap.mode = Mode::Leaving;
             for (place, value) in self.local.take_present(&to.list.keys)? {
-                self.put(index, &mut heap, &to.list.keys[place as usize], place, value)?;
+                self.put(&mut heap, place, value);
             }
-            self.leave(index, heap.take(&self.num_kept));
+            let taken = self.take(index, &mut heap);
+            drop(heap);
+            self.leave(index, taken)?;
         }
         let waker = {
             let mut under_way = self.under_way.lock();
@@ -185,26 +185,81 @@ impl Outbox {
 
     /// Lets everything leave that is there.
     pub(super) fn flush(self: &Arc<Outbox>) {
-        if self.num_kept.load(Ordering::Relaxed) == 0 {
+        self.flush_but(None);
+    }
+
+    /// Lets everything leave but for what is brought, now that the part has ended.
+    pub(super) fn flush_at_end(self: &Arc<Outbox>) {
+        self.flush_but(Some(Mode::Brought));
+    }
+
+    fn flush_but(self: &Arc<Outbox>, kept: Option<Mode>) {
+        if self.num_kept.load(Ordering::Acquire) == 0 {
             return;
         }
         for (index, heap) in (0..).zip(&self.heaps) {
-            let taken = heap.lock().take(&self.num_kept);
-            self.leave(index, taken);
+            let mut heap = heap.lock();
+            if Some(heap.mode) == kept {
+                continue;
+            }
+            let taken = self.take(index, &mut heap);
+            drop(heap);
+            if let Err(e) = self.leave(index, taken) {
+                self.fail(e);
+            }
         }
     }
 
-    fn leave(self: &Arc<Outbox>, index: u32, taken: Option<Taken>) {
-        let Some(Taken { values, peer }) = taken else { return };
-        let (handle, registration) = AbortHandle::new_pair();
-        let number = {
-            let mut under_way = self.under_way.lock();
-            under_way.calls.push(Some((index, handle)));
-            under_way.calls.len() - 1
-        };
-        let this = self.clone();
+    /// Takes what the part's answer brings: what is small, and of the rest so many bytes.
+    pub(super) fn bring(&self, large_max: usize) -> Result<Vec<(u32, Arrived)>> {
+        let mut brought = Vec::new();
+        for (heap, to) in self.heaps.iter().zip(&self.routes.destinations) {
+            let mut heap = heap.lock();
+            if heap.mode == Mode::Brought {
+                brought = self.fit(&to.list, self.empty(&mut heap), SMALL_MAX, large_max)?;
+            }
+        }
+        Ok(brought)
+    }
+
+    /// Leaves here, to be asked for, what is larger than it may be, or too much together.
+    fn fit(
+        &self,
+        list: &KeyList,
+        values: Vec<(u32, Delivery)>,
+        small_max: usize,
+        mut large_max: usize,
+    ) -> Result<Vec<(u32, Arrived)>> {
+        let mut fitted = Vec::with_capacity(values.len());
+        for (place, value) in values {
+            let bytes = match &value {
+                Delivery::Dead => Some(0),
+                Delivery::Tensor(tensor) if tensor.dtype().is_plain() => Some(tensor.num_bytes()),
+                Delivery::Tensor(_) => None,
+            };
+            let fits = bytes.is_some_and(|bytes| match bytes <= small_max {
+                true => true,
+                false => large_max.checked_sub(bytes).map(|left| large_max = left).is_some(),
+            });
+            let arrived = match fits {
+                true => Arrived::Value(value),
+                false => {
+                    self.local.send(&list.keys[place as usize], value)?;
+                    Arrived::Alone
+                }
+            };
+            fitted.push((place, arrived));
+        }
+        Ok(fitted)
+    }
+
+    fn leave(self: &Arc<Outbox>, index: u32, taken: Option<Taken>) -> Result<()> {
+        let Some(Taken { values, number, registration }) = taken else { return Ok(()) };
+        let Destination { task, list } = &self.routes.destinations[index as usize];
+        let peer = self.peers.worker(task)?;
+        let values = self.fit(list, values, peer.push_bytes_max(), 0)?;
+        let (this, parcel) = (self.clone(), Parcel { list: list.name, values });
         let call = async move {
-            let parcel = Parcel { list: this.routes.destinations[index as usize].list.name, values };
             let push = Push { session: this.session.to_string(), step: this.step, parcel };
             let outcome = peer.push(push).await;
             this.arrived(number, outcome);
@@ -214,19 +269,30 @@ impl Outbox {
         if !brief::is_brief() || call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             self.peers.network().spawn(call);
         }
+        Ok(())
+    }
+
+    fn fail(&self, why: Error) {
+        let waker = {
+            let mut under_way = self.under_way.lock();
+            under_way.failed.get_or_insert(why);
+            under_way.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 
     fn arrived(&self, number: usize, outcome: Result<()>) {
+        if let Err(e) = outcome {
+            self.fail(e);
+        }
         let waker = {
             let mut under_way = self.under_way.lock();
             if let Some(call) = under_way.calls.get_mut(number) {
                 *call = None; // unless all have been cancelled
             }
-            let is_first_failure = outcome.is_err() && under_way.failed.is_none();
-            if let Err(e) = outcome {
-                under_way.failed.get_or_insert(e);
-            }
-            if is_first_failure || under_way.is_empty() { under_way.waker.take() } else { None }
+            if under_way.is_empty() { under_way.waker.take() } else { None }
         };
         if let Some(waker) = waker {
             waker.wake();

@@ -5,7 +5,6 @@ use super::rendezvous::WorkerRendezvous;
 use super::session::{RegisteredGraph, WorkerSession};
 use super::{Worker, stats};
 use crate::interface::{Partial, RunGraph, RunGraphReply};
-use crate::routes::Routes;
 use framework::step::Trace;
 use framework::{Delivery, Rendezvous, RendezvousKey, StepContext};
 use parking_lot::Mutex;
@@ -69,12 +68,9 @@ impl Worker {
             let found = rendezvous.try_recv(key);
             recv.push(fetched(found.unwrap_or_else(|| Err(invalid!("nothing was sent under {key}"))), key.as_str())?);
         }
-        let brought = match (&request.bring_to, &graph.routes) {
-            (Some(task), Some(routes)) => match routes.to(task) {
-                Some(list) => bring(rendezvous, &list.keys, request.bring_large)?,
-                None => Vec::new(),
-            },
-            _ => Vec::new(),
+        let brought = match &running.outbox {
+            Some(outbox) => outbox.bring(request.bring_large)?,
+            None => Vec::new(),
         };
         Ok(RunGraphReply {
             recv,
@@ -120,12 +116,10 @@ impl Worker {
             };
             fed.map_or(Ok(()), |fed| local.send(&key, fed))?;
         }
-        let fetched_by = request.bring_to.as_ref();
-        let sends = |routes: &&Arc<Routes>| routes.destinations.iter().any(|to| fetched_by != Some(&to.task));
-        let outbox = graph.routes.as_ref().filter(sends).map(|routes| {
-            let whose = (session.handle.clone(), step);
+        let outbox = graph.routes.as_ref().filter(|routes| !routes.destinations.is_empty()).map(|routes| {
+            let (whose, brought_to) = ((session.handle.clone(), step), request.bring_to.as_ref());
             let (routes, peers) = (routes.clone(), session.peers.clone());
-            Arc::new(Outbox::new(routes, local.clone(), peers, whose, fetched_by, request.is_held))
+            Arc::new(Outbox::new(routes, local.clone(), peers, whose, brought_to, request.is_held))
         });
         if let Some(outbox) = outbox.as_ref().filter(|_| request.is_held) {
             self.held.lock().insert(step, outbox.clone());
@@ -205,16 +199,6 @@ impl Worker {
     }
 }
 
-/// Takes what goes along with the answer: what is small, and of the rest so many bytes.
-fn bring(rendezvous: &LocalRendezvous, keys: &[RendezvousKey], large_max: usize) -> Result<Vec<(u32, Delivery)>> {
-    let mut brought = rendezvous.take_small(keys)?.values;
-    if brought.len() < keys.len() && large_max > 0 {
-        let large = rendezvous.take_tensors(keys, large_max);
-        brought.extend(large.into_iter().map(|(place, tensor)| (place, Delivery::Tensor(tensor))));
-    }
-    Ok(brought)
-}
-
 fn fetched(delivery: Result<Delivery>, key: &str) -> Result<Tensor> {
     match delivery? {
         Delivery::Tensor(tensor) => Ok(tensor),
@@ -285,7 +269,15 @@ impl Future for Running {
             }
         }
         let arrived = match &self.outbox {
-            Some(outbox) => outbox.poll_arrived(cx)?,
+            Some(outbox) => {
+                // Where one device is done and another is not, what the one sent may be what the other waits for.
+                if all_done {
+                    outbox.flush_at_end()
+                } else {
+                    outbox.flush()
+                }
+                outbox.poll_arrived(cx)?
+            }
             None => Poll::Ready(()),
         };
         if all_done { arrived.map(Ok) } else { Poll::Pending }

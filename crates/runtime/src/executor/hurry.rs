@@ -102,8 +102,7 @@ impl Step {
             }
         }
         drop((iteration, local));
-        self.context.rendezvous.flush();
-        self.give_back();
+        self.end_turn();
     }
 
     fn short(&self) -> Duration {

@@ -200,8 +200,7 @@ impl Step {
             for _ in 0..NODES_PER_LOOK {
                 if self.context.is_ended() || !self.run_next(&mut iteration, &mut local) {
                     drop((iteration, local));
-                    self.context.rendezvous.flush();
-                    return self.give_back();
+                    return self.end_turn();
                 }
                 if local.ran_costly && Instant::now() >= end {
                     break;
@@ -237,8 +236,7 @@ impl Step {
         while !self.context.is_ended() && self.run_next(&mut iteration, &mut local) {}
         // What is left of an ended step goes before the token: its values may be what somebody waits to reuse.
         drop((iteration, local));
-        self.context.rendezvous.flush();
-        self.give_back();
+        self.end_turn();
     }
 
     /// Runs one of the nodes this thread has before it; `false` if there is none.
@@ -276,6 +274,15 @@ impl Step {
         self.tokens.fetch_add(1, Ordering::Relaxed);
         let step = self.clone();
         self.plan.device.pool().spawn(Box::new(move || step.work_on(iteration, node)));
+    }
+
+    /// Gives back the token of a thread that has nothing left to do. If the step goes on, what was sent need not wait for
+    /// more; if it has ended, whoever runs it knows what to do with it.
+    pub(super) fn end_turn(&self) {
+        self.give_back();
+        if !self.finished.load(Ordering::Acquire) {
+            self.context.rendezvous.flush();
+        }
     }
 
     pub(super) fn give_back(&self) {
