@@ -5,7 +5,7 @@ use crate::support::{assert_error, wait};
 use distributed::interface::{Call, Push};
 use distributed::{MasterInterface, RunStepReply, WorkerInterface};
 use std::task::{Context, Waker};
-use tensor::Code::{Aborted, Cancelled, FailedPrecondition, InvalidArgument, Unavailable};
+use tensor::Code::{Aborted, Cancelled, DeadlineExceeded, FailedPrecondition, InvalidArgument, Unavailable};
 use tensor::{DType, Tensor};
 
 const SPEC: &str = "ps|a:1;b:1,worker|c:1;d:1";
@@ -190,6 +190,29 @@ fn a_value_that_does_not_arrive_ends_the_step() {
     cluster.start_task("/job:ps/task:1", &cluster.spec); // which knows nothing of it
     session.run(&[], &[], &["put"]).unwrap();
     assert!(wait(step).is_err());
+}
+
+#[test]
+fn who_waits_for_what_was_sent_to_arrive_says_so() {
+    let cluster = Cluster::start(SPEC);
+    cluster.lose_what_is_sent();
+    let session = cluster.session(
+        "/job:worker/task:0",
+        "a = Const {dtype: float, value: float[] 2} @ /job:ps/task:0
+         v = VariableV2 {dtype: float, shape: shape[]} @ /job:ps/task:0
+         b = Assign(v, a) @ /job:ps/task:0
+         y = Neg(b) @ /job:ps/task:1",
+    );
+    let mut request = session.request(&[], &[], &["y"]);
+    request.options.timeout_in_ms = 300;
+    let mut step = session.master.run_step(request);
+    start(&mut step);
+    let waits = |task: &str| cluster.task(task).worker.status().steps.into_iter().flat_map(|step| step.waits);
+    let sender = waits("/job:ps/task:0").next().expect("it waits");
+    assert_eq!(sender.what, "/job:ps/replica:0/task:1 to take what was sent to it");
+    assert!(waits("/job:ps/task:1").any(|wait| wait.what.contains("from /job:ps/replica:0/task:0")));
+    let failed = wait(step).unwrap_err();
+    assert!(failed.code == DeadlineExceeded && failed.message.contains("still waited for"), "{failed}");
 }
 
 #[test]

@@ -46,6 +46,8 @@ struct WiresState {
     asked: AtomicU64,
     /// How many values were sent unasked.
     pushed: AtomicU64,
+    /// Whether what is sent unasked gets stuck on its way.
+    is_stuck: AtomicBool,
     /// Whether all know no more than TensorFlow's tasks do.
     is_plain: AtomicBool,
 }
@@ -120,6 +122,11 @@ impl Cluster {
     /// From now on tasks take each other for TensorFlow's.
     pub fn know_little(&self) {
         self.network.state.is_plain.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on nothing arrives that is sent unasked.
+    pub fn lose_what_is_sent(&self) {
+        self.network.state.is_stuck.store(true, Ordering::Relaxed);
     }
 
     /// From now on calls between tasks take their time.
@@ -288,7 +295,10 @@ impl WorkerInterface for Wire {
     }
     fn push(&self, push: Push) -> Call<'_, ()> {
         self.wires.state.pushed.fetch_add(push.parcel.values.len() as u64, Ordering::Relaxed);
-        self.call(|w| w.push(push))
+        match self.wires.state.is_stuck.load(Ordering::Relaxed) {
+            true => Box::pin(std::future::pending()),
+            false => self.call(|w| w.push(push)),
+        }
     }
     fn recv_tensor(&self, step: i64, key: RendezvousKey) -> Call<'_, Delivery> {
         self.wires.state.asked.fetch_add(1, Ordering::Relaxed);

@@ -1,6 +1,7 @@
 //! What a worker is doing, for people who wonder why nothing moves.
 
 use super::Worker;
+use super::outbox::Outbox;
 use crate::interface::SessionHandle;
 use framework::FastMap;
 use parking_lot::Mutex;
@@ -44,6 +45,17 @@ struct Entry {
     session: Arc<str>,
     since: Instant,
     watchers: Vec<Watcher>,
+    outbox: Option<Arc<Outbox>>,
+}
+
+impl Entry {
+    /// The nodes that wait, and what was sent and has not arrived.
+    fn waits(&self, now: Instant) -> Vec<Wait> {
+        let age = now.saturating_duration_since(self.since);
+        let unsent = self.outbox.iter().flat_map(|outbox| outbox.waiting());
+        let unsent = unsent.map(|what| Wait { node: "its end".into(), what, age });
+        self.watchers.iter().flat_map(Watcher::waits).chain(unsent).collect()
+    }
 }
 
 /// A step is forgotten when this is dropped.
@@ -58,8 +70,15 @@ impl RunningSteps {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn note(&self, step: i64, session: &Arc<str>, since: Instant, watchers: Vec<Watcher>) -> Noted<'_> {
-        self.table.lock().insert(step, Entry { session: session.clone(), since, watchers });
+    pub(super) fn note(
+        &self,
+        step: i64,
+        session: &Arc<str>,
+        since: Instant,
+        watchers: Vec<Watcher>,
+        outbox: Option<Arc<Outbox>>,
+    ) -> Noted<'_> {
+        self.table.lock().insert(step, Entry { session: session.clone(), since, watchers, outbox });
         Noted { steps: self, step }
     }
 }
@@ -80,7 +99,7 @@ impl Worker {
             step: *step,
             session: entry.session.to_string(),
             age: now.saturating_duration_since(entry.since),
-            waits: entry.watchers.iter().flat_map(Watcher::waits).collect(),
+            waits: entry.waits(now),
         };
         let mut steps: Vec<RunningStep> = self.running.table.lock().iter().map(step).collect();
         steps.sort_by_key(|step| std::cmp::Reverse(step.age));

@@ -87,7 +87,8 @@ impl Worker {
         std::future::poll_fn(|cx| {
             let polled = Pin::new(&mut *running).poll(cx);
             if polled.is_pending() && note.is_none() {
-                note = Some(self.running.note(step, &session.handle, since, running.watchers()));
+                let (watchers, outbox) = (running.watchers(), running.outbox.clone());
+                note = Some(self.running.note(step, &session.handle, since, watchers, outbox));
             }
             polled
         })
