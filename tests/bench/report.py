@@ -26,6 +26,8 @@ CURVES = [
     ("workers", "Each worker reads a scalar from one parameter server", "workers", r"null step over (\d+) workers?"),
     ("lookup", "32 rows of a table on a parameter server", "size of the table", r"lookup of 32 rows, table of (\d+ [MG]B)"),
     ("connections", "Null steps of many clients at once", "connections", r"null steps over (\d+) connections"),
+    ("connections-cpu", "Server CPU of null steps of many clients at once", "connections",
+     r"null steps over (\d+) connections: server CPU"),
     ("in-turn", "Null steps of ten clients, over many connections in turn", "connections",
      r"null steps over (\d+) connections in turn"),
 ]

@@ -48,16 +48,23 @@ impl Bench {
     pub fn rates(&self, name: &str, step: impl Fn() -> Result<()> + Sync) -> Result<()> {
         for threads in [1, 16] {
             let steps = vec![&step; threads];
-            drive(&steps, Duration::from_millis(300))?;
-            let before = self.server_cpu();
-            let (times, wall) = drive(&steps, self.seconds)?;
-            let (used, count) = (self.server_cpu() - before, times.len() as f64);
             let title = format!("{name}, {threads} thread{}", if threads > 1 { "s" } else { "" });
-            print(&title, count / wall, "steps/s");
+            let times = self.rate(&title, &steps)?;
             print(&format!("{title}: median time"), median(times) * 1e6, "µs");
-            print(&format!("{title}: server CPU"), used / count * 1e6, "µs/step");
         }
         Ok(())
+    }
+
+    /// Prints rate and the servers' CPU time of a step made by a thread for each of these; the times of all.
+    pub fn rate(&self, title: &str, steps: &[impl Fn() -> Result<()> + Sync]) -> Result<Vec<f64>> {
+        drive(steps, Duration::from_millis(300))?;
+        let before = self.server_cpu();
+        let (times, wall) = drive(steps, self.seconds)?;
+        let used = self.server_cpu() - before;
+        let made = times.len() + steps.len(); // each begins with one that is not timed
+        print(title, times.len() as f64 / wall, "steps/s");
+        print(&format!("{title}: server CPU"), used / made as f64 * 1e6, "µs/step");
+        Ok(times)
     }
 
     /// The CPU time that the servers have used so far, in seconds.

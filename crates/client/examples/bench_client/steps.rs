@@ -33,8 +33,7 @@ pub fn connections(bench: &Bench) -> Result<()> {
     for count in [10, 30, 100, 300, 1000] {
         let sessions = (0..count).map(|_| Session::connect(bench.target(0)?, &g)).collect::<Result<Vec<_>>>()?;
         let steps: Vec<_> = sessions.iter().map(|session| || session.run(&nothing)).collect();
-        let (times, wall) = drive(&steps, bench.seconds)?;
-        print(&format!("null steps over {count} connections"), times.len() as f64 / wall, "steps/s");
+        bench.rate(&format!("null steps over {count} connections"), &steps)?;
         let steps = sessions.chunks(count / FEW).map(|sessions| {
             let (nothing, next) = (&nothing, AtomicUsize::new(0));
             move || sessions[next.fetch_add(1, Relaxed) % sessions.len()].run(nothing)
