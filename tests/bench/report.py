@@ -7,6 +7,7 @@ writes the pages again from the values that `run.py --keep` kept.
 
 import json
 import os
+import pathlib
 import platform
 import re
 import statistics
@@ -113,13 +114,14 @@ class Book:
 
     def write(self, page, readme=None):
         """The page, with its curves in `images` beside it, and the marked place of the README."""
+        stem = os.path.splitext(os.path.basename(page))[0]
         images = os.path.join(os.path.dirname(page), "images")
         os.makedirs(images, exist_ok=True)
         sections, on_curves = [], set()
         for name, title, x_title, pattern in CURVES:
             points = {m[1]: r for r in self.results.values() if (m := re.fullmatch(pattern, r.name))}
             if len(points) > 1:
-                file = "benchmarks-%s.svg" % name
+                file = "%s-%s.svg" % (stem, name)
                 with open(os.path.join(images, file), "w") as image:
                     image.write(curve(title, x_title, points))
                 sections += ["### %s" % title, "", "![%s](images/%s)" % (title, file), ""]
@@ -127,7 +129,7 @@ class Book:
                 sections += table(points.values()) + [""]
                 on_curves.update(r.name for r in points.values())
         rest = [r for r in self.results.values() if r.name not in on_curves or r.name in LARGE]
-        lines = [self.introduction(), "", "## Workloads", "", *table(rest), "", *self.shares_of_loopback(), *FOOT]
+        lines = [self.introduction(), *beside(page), "", "## Workloads", "", *table(rest), "", *self.shares_of_loopback(), *FOOT]
         lines += ["", "## Growth", "", *sections]
         if self.failed:
             lines += ["## What failed or was left out", "", *self.failures(), ""]
@@ -181,7 +183,7 @@ cargo xtask bench --python PYTHON
 ```
 
 `cargo xtask bench --python PYTHON NAME…` measures the workloads whose names contain one of the names and writes nothing;
-`tests/bench/catalogue.py` lists them.
+`tests/bench/catalogue.py` lists them. `--page docs/benchmarks_KIND.md` writes the page of another kind of machine.
 
 Machine: %d cores, %s; other processes used %.0f %% of it meanwhile."""
 
@@ -191,6 +193,15 @@ FOOT = [
     "With 1 ps and 1 worker the Rust program is its own worker. Server CPU is the time of all tasks for one step. Where many",
     "clients are connected at once, they are Rust clients of both kinds of servers.",
 ]
+
+
+def beside(page):
+    """Links to pages of other machines, which have other names in the same folder."""
+    links = []
+    for other in sorted(pathlib.Path(page).resolve().parent.glob("benchmarks*.md")):
+        if other.name != os.path.basename(page) and (machine := re.search(r"^Machine: \d+ cores, (.*?);", other.read_text(), re.M)):
+            links.append("[%s](%s)" % (machine[1], other.name))
+    return ["", "On other machines: %s." % ", ".join(links)] if links else []
 
 
 def table(results):

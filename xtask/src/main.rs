@@ -31,7 +31,7 @@ enum Verb {
     },
     /// Everything a change must pass: formatting, lints, layers, tests
     Check,
-    /// Measure our servers and client beside TensorFlow's, and write docs/benchmarks.md and its rows in README.md
+    /// Measure our servers and client beside TensorFlow's, and write a page and, from the main one, rows in README.md
     Bench {
         /// A Python that has TensorFlow
         #[arg(long, default_value = "python3")]
@@ -39,6 +39,9 @@ enum Verb {
         /// How often each kind of server is measured
         #[arg(long, default_value_t = 3)]
         rounds: u32,
+        /// The page: the main one, or one of another kind of machine, such as docs/benchmarks_intel.md
+        #[arg(long, default_value = bench::MAIN_PAGE)]
+        page: String,
         /// Workloads whose names contain one of these; nothing is written then
         only: Vec<String>,
     },
@@ -49,7 +52,7 @@ fn main() -> ExitCode {
         Verb::Codegen { check: false } => codegen::write(root()),
         Verb::Codegen { check: true } => codegen::compare(root()),
         Verb::Check => check::run(root()),
-        Verb::Bench { python, rounds, only } => bench::run(root(), &python, rounds, &only),
+        Verb::Bench { python, rounds, page, only } => bench::run(root(), &python, rounds, &page, &only),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
