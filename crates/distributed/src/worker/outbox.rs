@@ -1,9 +1,9 @@
 //! What one task's part of a step sends to others, on its way there.
 //!
-//! Values that go to one task leave together: when all are there, when the thread that sent them has done for now and the part
-//! has not ended, or when they have become many. What goes to the master's own task is brought by the part's answer, if the
-//! part has ended before it had to leave: that of a ps whose variables are read, or looked up. A part has ended when all that it sent has arrived, so that a value that gets lost is an error of
-//! the part, and nobody waits for it for ever.
+//! Values that go to one task leave together: when all are there, when the thread that sent them has done for now and the
+//! part has not ended, or when they have become many. What goes to the master's own task is brought by the part's answer, if
+//! the part has ended before it had to leave: that of a ps whose variables are read, or looked up. A part has ended when all
+//! that it sent has arrived, so that a value that gets lost is an error of the part, and nobody waits for it for ever.
 
 use crate::cluster::{Peers, TaskName};
 use crate::interface::Push;
@@ -172,14 +172,10 @@ impl Outbox {
             drop(heap);
             self.leave(index, taken)?;
         }
-        let waker = {
-            let mut under_way = self.under_way.lock();
+        self.change(|under_way| {
             under_way.is_held = false;
-            under_way.waker.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+            true
+        });
         Ok(())
     }
 
@@ -273,26 +269,29 @@ impl Outbox {
     }
 
     fn fail(&self, why: Error) {
-        let waker = {
-            let mut under_way = self.under_way.lock();
+        self.change(|under_way| {
             under_way.failed.get_or_insert(why);
-            under_way.waker.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+            true
+        });
     }
 
     fn arrived(&self, number: usize, outcome: Result<()>) {
         if let Err(e) = outcome {
             self.fail(e);
         }
-        let waker = {
-            let mut under_way = self.under_way.lock();
+        self.change(|under_way| {
             if let Some(call) = under_way.calls.get_mut(number) {
                 *call = None; // unless all have been cancelled
             }
-            if under_way.is_empty() { under_way.waker.take() } else { None }
+            under_way.is_empty()
+        });
+    }
+
+    /// Changes what is under way, and wakes who waits for it if the change says so.
+    fn change(&self, change: impl FnOnce(&mut UnderWay) -> bool) {
+        let waker = {
+            let mut under_way = self.under_way.lock();
+            if change(&mut under_way) { under_way.waker.take() } else { None }
         };
         if let Some(waker) = waker {
             waker.wake();
