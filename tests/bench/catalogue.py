@@ -53,7 +53,7 @@ ALL = [
     workload(growth.scale, NONE, kinds=PYTHON, once=True, seconds=300, gigabytes=10),
     *[workload(growth.lookup(size), ONE_AND_ONE, kinds=PYTHON) for size in (64 * MB, 256 * MB, GB)],
     *[
-        workload(growth.lookup(count * GB), ONE_AND_ONE, kinds=PYTHON, once=True, seconds=180, gigabytes=1.3 * count + 2)
+        workload(growth.lookup(count * GB), ONE_AND_ONE, kinds=PYTHON, seconds=180, gigabytes=1.3 * count + 2)
         for count in (4, 8)
     ],
     Workload("connections", None, {"worker": 1}, kinds=PYTHON, seconds=150),

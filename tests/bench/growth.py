@@ -44,12 +44,12 @@ def scale(cluster, count=16):
 
 
 def lookup(size, rows=32, width=64):
-    """A few rows of a table of this many bytes."""
+    """A few rows of a table of this many bytes, whose pages are all written: what is zero may have no memory yet."""
 
     def workload(cluster):
         count = size // width // 4
         with tf.device(PS):
-            table = tf.get_variable("table", [count, width], initializer=tf.zeros_initializer())
+            table = tf.get_variable("table", [count, width], initializer=tf.ones_initializer())
         with tf.device(WORKER):
             found = tf.nn.embedding_lookup(table, tf.random_uniform([rows], 0, count, dtype=tf.int64))
             step = tf.slice(found, [0, 0], [1, 1])

@@ -249,9 +249,11 @@ def plural(count):
 
 
 def processor():
+    """Its name, and its family and model, as a virtual machine's processors of several generations have one name."""
     with open("/proc/cpuinfo") as info:
-        names = (line.split(":", 1)[1].strip() for line in info if line.startswith("model name"))
-        return next(names, platform.machine())
+        fields = dict(re.findall(r"^(model name|cpu family|model)\s*: (.*)$", info.read(), re.M))
+    name = fields.get("model name", platform.machine())
+    return "%s, family %s model %s" % (name, fields["cpu family"], fields["model"]) if "cpu family" in fields else name
 
 
 if __name__ == "__main__":
