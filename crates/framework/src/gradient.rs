@@ -1,10 +1,10 @@
 //! Symbolic differentiation: `gradients()` walks the graph backwards and adds the nodes that compute gradients.
 
-use crate::graph::{Graph, NodeId, Output};
+use crate::graph::{Graph, NodeId, Output, OutputInfo};
 use crate::op::{Differentiation, Op};
 use crate::scope::Scope;
 use std::collections::{BTreeMap, HashMap};
-use tensor::{Result, invalid, not_found};
+use tensor::{DType, Result, Tensor, invalid, not_found};
 
 /// The gradient of one output: a tensor, or rows of one.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -164,11 +164,7 @@ impl<'s> Walk<'s> {
             }
             let grad = match grad_ys.get(i).copied().flatten() {
                 Some(grad) => grad,
-                None => {
-                    let shape = self.s.node("Shape").name(format!("grad_ys_{i}/Shape")).input(y).output()?;
-                    let one = self.s.constant_of(info.dtype, 1.0)?;
-                    self.s.node("Fill").name(format!("grad_ys_{i}")).inputs(&[shape, one]).output()?
-                }
+                None => self.s.colocated_with(y.node, || ones(self.s, &format!("grad_ys_{i}"), y, &info))?,
             };
             self.reported.entry(y).or_default().push(grad.into());
         }
@@ -269,6 +265,17 @@ impl<'s> Walk<'s> {
         }
         Ok(grads)
     }
+}
+
+/// Ones of the shape of `y`. Where that is known, `y` itself need not be computed for it.
+fn ones(s: &Scope, name: &str, y: Output, info: &OutputInfo) -> Result<Output> {
+    let shape = match info.shape.known() {
+        Some(shape) => s.node("Const").attr("dtype", DType::I64).attr("value", Tensor::from(shape.to_i64s())),
+        None => s.node("Shape").input(y),
+    };
+    let shape = shape.name(format!("{name}/Shape")).output()?;
+    let one = s.constant_of(info.dtype, 1.0)?;
+    s.node("Fill").name(name).inputs(&[shape, one]).output()
 }
 
 /// The gradients of a node's outputs as tensors.

@@ -50,6 +50,29 @@ fn several_paths_are_added_up() {
 }
 
 #[test]
+fn what_only_the_loss_needs_is_not_computed_for_its_gradients() {
+    let built = Built::new(
+        "x = Placeholder {dtype: float, shape: shape[2]}
+         square = Square(x)
+         all = Const {dtype: int32, value: int32[1] [0]}
+         loss = Sum(square, all)",
+    );
+    let dx = built.gradients("loss", &["x"], &[])[0];
+    let GradValue::Dense(dx) = dx.unwrap() else { panic!("{dx:?} is not a tensor") };
+    let mut seen = vec![dx.node];
+    built.scope.with_graph(|graph| {
+        let mut next = 0;
+        while next < seen.len() {
+            seen.extend(framework::graph::sources(graph.node(seen[next])));
+            next += 1;
+        }
+    });
+    for unneeded in ["loss", "square"] {
+        assert!(!seen.contains(&built.output(unneeded).node), "{unneeded}");
+    }
+}
+
+#[test]
 fn the_gradient_of_what_is_not_connected_is_none() {
     let built = Built::new(
         "x = Placeholder {dtype: float, shape: shape[]}

@@ -4,8 +4,8 @@
 //! 2. [`place`] gives every node of the session's graph a device; a variable never moves between runs.
 //! 3. For each new combination of feeds, fetches and targets, [`prune`] keeps what that run needs, with a `_Recv` for
 //!    each feed and a `_Send` for each fetch.
-//! 4. [`optimize`] shrinks the result: constants are [folded](fold), equal nodes [merged](cse), and what nobody looks at is
-//!    [left out](unused).
+//! 4. [`optimize`] shrinks the result: copies that only arithmetic wants are [not made](unstretch), constants are
+//!    [folded](fold), equal nodes [merged](cse), and what nobody looks at is [left out](unused).
 //! 5. [`partition`] cuts it into one graph per task, and each task cuts its own into one per device.
 //! 6. [`optimize_for_device`] makes the graph of one device faster: nodes that only pass something on are [bypassed](bypass),
 //!    chains of elementwise nodes [fused](fuse), and tensors [restored](restore) one by one.
@@ -24,6 +24,7 @@ pub mod place;
 pub mod prune;
 mod replicate;
 pub mod restore;
+pub mod unstretch;
 pub mod unused;
 
 pub use inline::inline_functions;
@@ -38,7 +39,7 @@ use tensor::Result;
 /// Shrinks a graph that was pruned for these targets, using only ops that any TensorFlow task knows. Nothing moves to another
 /// device.
 pub fn optimize(graph: Graph, targets: &[String], interpreter: &Interpreter, registry: &Registry) -> Result<Graph> {
-    let graph = fold::fold(graph, interpreter, registry)?;
+    let graph = fold::fold(unstretch::unstretch(graph, targets)?, interpreter, registry)?;
     unused::leave_out(cse::merge_equal_nodes(graph)?, targets, registry)
 }
 

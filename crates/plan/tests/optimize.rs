@@ -12,6 +12,10 @@ fn merge(graph: Graph) -> Graph {
     plan::cse::merge_equal_nodes(graph).unwrap()
 }
 
+fn unstretch(graph: Graph) -> Graph {
+    plan::unstretch::unstretch(graph, &["target".into()]).unwrap()
+}
+
 fn leave_out(graph: Graph) -> Graph {
     plan::unused::leave_out(graph, &["target".into()], &registry()).unwrap()
 }
@@ -124,6 +128,84 @@ fn a_large_result_stays_a_computation() {
          big = Fill(dims, one)
          y = Neg(big)",
     );
+}
+
+#[test]
+fn arithmetic_is_given_what_would_be_repeated_for_it() {
+    check(
+        unstretch,
+        "x = Placeholder {dtype: float, shape: shape[4,3]}
+         one = Const {dtype: float, value: float[] 1}
+         row = Placeholder {dtype: float, shape: shape[1,3]}
+         sizes = Const {dtype: int32, value: int32[2] [4 3]}
+         times = Const {dtype: int32, value: int32[2] [4 1]}
+         broadcast = BroadcastTo(one, sizes)
+         tile = Tile(row, times)
+         fill = Fill(sizes, one)
+         a = Mul(x, broadcast)
+         b = Sub(tile, a)
+         c = Maximum(b, fill)",
+        expect![[r#"
+            x = Placeholder {dtype: float, shape: shape[4,3]}
+            one = Const {dtype: float, value: float[] 1}
+            row = Placeholder {dtype: float, shape: shape[1,3]}
+            a = Mul(x, one)
+            b = Sub(row, a)
+            c = Maximum(b, one)
+        "#]],
+    );
+}
+
+#[test]
+fn a_repetition_that_others_use_as_well_stays() {
+    check(
+        unstretch,
+        "x = Placeholder {dtype: float, shape: shape[4]}
+         one = Const {dtype: float, value: float[] 1}
+         sizes = Const {dtype: int32, value: int32[1] [4]}
+         ones = Fill(sizes, one)
+         target = BroadcastTo(one, sizes)
+         a = Mul(x, ones)
+         b = Mul(ones, ones)
+         c = Mul(a, target)
+         d = Neg(ones)",
+        expect![[r#"
+            x = Placeholder {dtype: float, shape: shape[4]}
+            one = Const {dtype: float, value: float[] 1}
+            sizes = Const {dtype: int32, value: int32[1] [4]}
+            ones = Fill(sizes, one)
+            target = BroadcastTo(one, sizes)
+            a = Mul(x, one)
+            b = Mul(one, ones)
+            c = Mul(a, one)
+            d = Neg(ones)
+        "#]],
+    );
+}
+
+#[test]
+fn what_a_repetition_says_besides_its_value_is_not_lost() {
+    let check = |notation: &str| {
+        let given = "x = Placeholder {dtype: float, shape: shape[4,3]}
+             some = Placeholder {dtype: float, shape: shape[?, 3]}
+             one = Const {dtype: float, value: float[] 1}
+             times = Const {dtype: int32, value: int32[2] [2 1]}
+             sizes = Const {dtype: int32, value: int32[2] [4 3]}\n";
+        check_unchanged(unstretch, &format!("{given}{notation}"));
+    };
+    // The other operand may turn out to be smaller, or is.
+    check("ones = Fill(sizes, one)\ny = Mul(some, ones)");
+    check("ones = Fill(sizes, one)\ny = Mul(one, ones)");
+    // Not each element alone is repeated.
+    check("half = Placeholder {dtype: float, shape: shape[2, 3]}\nall = Tile(half, times)\ny = Mul(x, all)");
+    // Somebody waits for it, or it waits for somebody, or is as alive as its shape.
+    check("ones = Fill(sizes, one)\nlog = NoOp(^ones)\ny = Mul(x, ones)");
+    check("log = NoOp\nones = Fill(sizes, one, ^log)\ny = Mul(x, ones)");
+    check("read = Identity(sizes)\nones = Fill(read, one)\ny = Mul(x, ones)");
+    // A variable may change before it is read once more.
+    check("v = VariableV2 {dtype: float, shape: shape[1, 3]}\nall = BroadcastTo(v, sizes)\ny = Mul(x, all)");
+    // The gradients of functions take their operands as they are.
+    check("ones = Fill(sizes, one)\ny = TanhGrad(x, ones)");
 }
 
 #[test]
