@@ -144,6 +144,39 @@ where
     Ok(())
 }
 
+/// Adds up rows in their own memory: the `count` sums come first, and what is behind them is arbitrary.
+///
+/// Row `i` belongs to sum `ids[i]`. The sums must be numbered in the order in which their first rows come: no row is then
+/// written to before it was read, and none at all is touched until one belongs to the sum of another. False if they are not,
+/// or are not as many; then nothing was changed.
+pub fn segment_in_place<T: Copy>(
+    rows: &mut [T],
+    row: usize,
+    ids: &[i64],
+    count: usize,
+    f: &dyn Fn(&mut [T], &[T]),
+) -> bool {
+    assert_eq!(rows.len(), ids.len() * row, "one row per id");
+    let after = |next: i64, id: i64| (0..=next).contains(&id).then_some(next.max(id + 1));
+    if ids.iter().try_fold(0, |next, &id| after(next, id)) != Some(count as i64) {
+        return false;
+    }
+    let mut next = 0;
+    for (i, &id) in ids.iter().enumerate() {
+        let (id, at) = (id as usize, i * row);
+        if id == next {
+            next += 1;
+            if id < i {
+                rows.copy_within(at..at + row, id * row);
+            }
+        } else {
+            let (sums, rest) = rows.split_at_mut(at);
+            f(&mut sums[id * row..][..row], &rest[..row]);
+        }
+    }
+    true
+}
+
 /// Asks the memory for a row that is needed soon.
 #[inline(always)]
 pub fn prefetch<T>(row: &[T]) {
@@ -198,6 +231,18 @@ mod tests {
     }
 
     #[test]
+    fn rows_whose_sums_are_numbered_in_another_order_are_left_as_they_are() {
+        let add = |to: &mut [i32], from: &[i32]| add_assign(to, from);
+        for (ids, count) in [([1, 0, 0], 2), ([0, 2, 1], 3), ([0, -1, 0], 1), ([0, 1, 1], 3), ([0, 1, 1], 1)] {
+            let mut rows = [1, 2, 3];
+            assert!(!segment_in_place(&mut rows, 1, &ids, count, &add), "{ids:?}");
+            assert_eq!(rows, [1, 2, 3]);
+        }
+        assert!(segment_in_place(&mut [0i32; 0], 0, &[0, 1, 0], 2, &add));
+        assert!(segment_in_place(&mut [0i32; 0], 2, &[], 0, &add));
+    }
+
+    #[test]
     fn repeated_indices_are_folded_in_order() {
         let pool = Pool::new(3);
         for seed in seeds().take(30) {
@@ -219,6 +264,21 @@ mod tests {
             let mut table = start.clone();
             unsorted_segment(&pool, &mut table, row, &indices, &updates, &|to, from| add_assign(to, from)).unwrap();
             assert_eq!(table, sums, "seed {seed}");
+            // Numbered as they come, each is summed up where it is.
+            let mut numbers = Vec::new();
+            let number = |index: &i32| match numbers.iter().position(|n| n == index) {
+                Some(number) => number as i64,
+                None => {
+                    numbers.push(*index);
+                    numbers.len() as i64 - 1
+                }
+            };
+            let ids: Vec<i64> = indices.iter().map(number).collect();
+            let mut want = vec![0.0; numbers.len() * row];
+            unsorted_segment(&pool, &mut want, row, &ids, &updates, &|to, from| add_assign(to, from)).unwrap();
+            let mut rows = updates.clone();
+            assert!(segment_in_place(&mut rows, row, &ids, numbers.len(), &|to, from| add_assign(to, from)));
+            assert_eq!(rows[..want.len()], want, "seed {seed}");
             let mut table = start;
             scatter(&pool, &mut table, row, &indices, &updates, &|to, from| to.copy_from_slice(from)).unwrap();
             assert_eq!(table, last, "seed {seed}");

@@ -92,6 +92,11 @@ impl Buffer {
         self.len
     }
 
+    /// Lets go of all bytes but the first `len`; their memory stays with the others.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
     #[inline]
     fn start(&self) -> *const u8 {
         match &self.memory {

@@ -578,6 +578,21 @@ impl<T: Element> OwnedTensor<T> {
         self.tensor.shape()
     }
 
+    /// The first elements alone, under a shape of at most as many. The memory of the others stays with them.
+    pub fn shortened(mut self, shape: impl Into<Shape>) -> Result<OwnedTensor<T>> {
+        let shape = shape.into();
+        if shape.num_elements() > self.len() {
+            return Err(invalid!("a tensor of shape {} cannot be shortened to shape {shape}", self.shape()));
+        }
+        if let Some(Storage::Plain(buffer)) = self.tensor.unique_storage() {
+            buffer.truncate(shape.num_elements() * size_of::<T>());
+        }
+        if let Some(contents) = self.tensor.unique_contents() {
+            contents.shape = shape;
+        }
+        Ok(self)
+    }
+
     /// Shared from now on.
     #[inline]
     pub fn into_tensor(self) -> Tensor {
@@ -720,6 +735,25 @@ mod tests {
         bits.as_mut_slice::<i32>().unwrap()[0] = 7;
         assert_eq!(bits.as_slice::<i32>().unwrap().as_ptr(), address.cast());
         assert_eq!(bits.reshaped([6]).unwrap().as_slice::<i32>().unwrap()[0], 7);
+    }
+
+    #[test]
+    fn what_is_shortened_keeps_its_first_elements_where_they_are() {
+        for len in [6, 6000] {
+            let a = Tensor::from_vec([2, len / 2], (0..len as i32).collect()).unwrap();
+            let view = a.clone().reshaped([len]).unwrap();
+            drop(a);
+            let owned = view.into_owned::<i32>().unwrap();
+            let address = owned.as_ptr();
+            let mut short = owned.shortened([2, 2]).unwrap();
+            short[3] = 7;
+            let short = short.into_tensor();
+            assert_eq!(short, Tensor::from([[0, 1], [2, 7]]));
+            assert_eq!((short.num_bytes(), short.as_bytes().unwrap().len()), (16, 16));
+            assert_eq!(short.as_slice::<i32>().unwrap().as_ptr(), address);
+            let whole = short.into_owned::<i32>().unwrap();
+            assert!(whole.shortened([5]).is_err(), "what was let go of is gone");
+        }
     }
 
     #[test]
