@@ -3,6 +3,7 @@
 use crate::support::{graph, interpreter, print, registry};
 use expect_test::{Expect, expect};
 use framework::Graph;
+use std::collections::HashMap;
 
 fn fold(graph: Graph) -> Graph {
     plan::fold::fold(graph, &interpreter(), &registry()).unwrap()
@@ -154,6 +155,35 @@ fn arithmetic_is_given_what_would_be_repeated_for_it() {
             c = Maximum(b, one)
         "#]],
     );
+}
+
+#[test]
+fn arithmetic_on_what_is_repeated_gives_the_same() {
+    let ops = ["Add", "AddV2", "Sub", "Mul", "Div", "RealDiv", "Maximum", "Minimum", "SquaredDifference"];
+    let repetitions = [
+        "row = Const {dtype: float, value: float[3] [4 -2 0.5]}\nall = BroadcastTo(row, sizes)",
+        "column = Const {dtype: float, value: float[2,1] [4 -2]}\nall = BroadcastTo(column, sizes)",
+        "row = Const {dtype: float, value: float[1,3] [4 -2 0.5]}\nall = Tile(row, times)",
+        "number = Const {dtype: float, value: float[] 4}\nall = Fill(sizes, number)",
+    ];
+    for (op, repetition) in ops.iter().flat_map(|op| repetitions.map(|repetition| (op, repetition))) {
+        for operands in ["x, all", "all, x"] {
+            let whole = graph(&format!(
+                "x = Const {{dtype: float, value: float[2,3] [1 2 3 4 5 6]}}
+                 sizes = Const {{dtype: int32, value: int32[2] [2 3]}}
+                 times = Const {{dtype: int32, value: int32[2] [2 1]}}
+                 {repetition}
+                 y = {op}({operands})"
+            ));
+            let y = |graph: &Graph| {
+                let fetches = [graph.find_output("y").unwrap()];
+                interpreter().run(graph, &HashMap::new(), &fetches, &[]).unwrap()
+            };
+            let short = unstretch(whole.clone());
+            assert!(short.find_output("all").is_none(), "{op}({operands}), {repetition}");
+            assert_eq!(y(&short), y(&whole), "{op}({operands}), {repetition}");
+        }
+    }
 }
 
 #[test]
