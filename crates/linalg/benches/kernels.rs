@@ -210,11 +210,25 @@ fn moves(bench: &Bench) {
     bench.run("transpose_1024x1024", (1 << 20) as f64, "Gelem/s", 1e-9, || {
         transpose::transpose(&bench.pool, &[1024, 1024], &[1, 0], &x, &mut y);
     });
-    let table = vec![0.0f32; 64_000_000];
-    let mut ids = vec![0i32; 4096];
+    lookups(bench);
+}
+
+/// Rows of a table that no cache holds.
+fn lookups(bench: &Bench) {
+    const SETS: usize = 64;
+    let mut table = vec![1.0f32; 64_000_000];
+    let updates = vec![1e-3f32; 4096 * 64];
+    let mut rows = updates.clone();
+    let mut ids = vec![0i32; SETS * 4096];
     random::fill_uniform_i32(&bench.pool, Philox::new(5, 6), 0, 1_000_000, &mut ids);
+    let mut sets = ids.chunks_exact(4096).cycle();
+    let mut next = || sets.next().expect("they begin again");
     bench.run("gather_4096_of_1Mx64", 4096.0, "Mrows/s", 1e-6, || {
-        gather::gather(&bench.pool, &table, 1, 1_000_000, 64, &ids, &mut y[..4096 * 64]).expect("ids are in range");
+        gather::gather(&bench.pool, &table, 1, 1_000_000, 64, next(), &mut rows).expect("ids are in range");
+    });
+    bench.run("scatter_add_4096_of_1Mx64", 4096.0, "Mrows/s", 1e-6, || {
+        let add = |to: &mut [f32], from: &[f32]| elementwise::add_assign(to, from);
+        gather::scatter(&bench.pool, &mut table, 64, next(), &updates, &add).expect("ids are in range");
     });
 }
 

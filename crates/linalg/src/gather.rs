@@ -77,7 +77,8 @@ where
     let limit = table.len() / row;
     check(indices, limit)?;
     // Each piece of the work owns a range of the table's rows and looks for their indices, so the updates of a row
-    // happen in order and on one thread.
+    // happen in order and on one thread. To list its own indices first makes sums 20 % faster with two threads of a Zen 5,
+    // but 15 % slower with one, and Adagrad's two tables a quarter to a half slower.
     let owners = pool.threads().min(indices.len() * row / GRAIN).max(1);
     let share = limit.div_ceil(owners).max(1);
     let shared = SharedMut::new(table);
