@@ -25,7 +25,7 @@ pub fn write(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Fails if the generated file is not what [`write`] would write.
+/// Fails if the generated file is not what `write` would write.
 pub fn compare(root: &Path) -> Result<()> {
     if read(root.join(GENERATED))? == render(root)? {
         return Ok(());

@@ -6,7 +6,7 @@
 //!    each feed and a `_Send` for each fetch.
 //! 4. [`optimize`] shrinks the result: copies that only arithmetic wants are [not made](unstretch), constants are
 //!    [folded](fold), equal nodes [merged](cse), and what nobody looks at is [left out](unused).
-//! 5. [`partition`] cuts it into one graph per task, and each task cuts its own into one per device.
+//! 5. [`mod@partition`] cuts it into one graph per task, and each task cuts its own into one per device.
 //! 6. [`optimize_for_device`] makes the graph of one device faster: nodes that only pass something on are [bypassed](bypass),
 //!    chains of elementwise nodes [fused](fuse), and tensors [restored](restore) one by one.
 
