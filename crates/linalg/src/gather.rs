@@ -149,7 +149,7 @@ where
 ///
 /// Row `i` belongs to sum `ids[i]`. The sums must be numbered in the order in which their first rows come: no row is then
 /// written to before it was read, and none at all is touched until one belongs to the sum of another. False if they are not,
-/// or are not as many; then nothing was changed.
+/// or are not as many; then nothing was changed. The sum of a single row is that row, with its negative zeros.
 pub fn segment_in_place<T: Copy>(
     rows: &mut [T],
     row: usize,
