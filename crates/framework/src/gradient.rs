@@ -1,10 +1,10 @@
 //! Symbolic differentiation: `gradients()` walks the graph backwards and adds the nodes that compute gradients.
 
-use crate::graph::{Graph, NodeId, Output, OutputInfo};
+use crate::graph::{Graph, NodeId, Output};
 use crate::op::{Differentiation, Op};
 use crate::scope::Scope;
 use std::collections::{BTreeMap, HashMap};
-use tensor::{DType, Result, Tensor, invalid, not_found};
+use tensor::{DType, Result, invalid, not_found};
 
 /// The gradient of one output: a tensor, or rows of one.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -164,7 +164,7 @@ impl<'s> Walk<'s> {
             }
             let grad = match grad_ys.get(i).copied().flatten() {
                 Some(grad) => grad,
-                None => self.s.colocated_with(y.node, || ones(self.s, &format!("grad_ys_{i}"), y, &info))?,
+                None => self.s.colocated_with(y.node, || ones(self.s, &format!("grad_ys_{i}"), y, info.dtype))?,
             };
             self.reported.entry(y).or_default().push(grad.into());
         }
@@ -267,15 +267,11 @@ impl<'s> Walk<'s> {
     }
 }
 
-/// Ones of the shape of `y`. Where that is known, `y` itself need not be computed for it.
-fn ones(s: &Scope, name: &str, y: Output, info: &OutputInfo) -> Result<Output> {
-    let shape = match info.shape.known() {
-        Some(shape) => s.node("Const").attr("dtype", DType::I64).attr("value", Tensor::from(shape.to_i64s())),
-        None => s.node("Shape").input(y),
-    };
-    let shape = shape.name(format!("{name}/Shape")).output()?;
-    let one = s.constant_of(info.dtype, 1.0)?;
-    s.node("Fill").name(name).inputs(&[shape, one]).output()
+/// Ones of the shape of `y`.
+fn ones(s: &Scope, name: &str, y: Output, dtype: DType) -> Result<Output> {
+    let sizes = s.sizes(y)?.name(format!("{name}/Shape")).output()?;
+    let one = s.constant_of(dtype, 1.0)?;
+    s.node("Fill").name(name).inputs(&[sizes, one]).output()
 }
 
 /// The gradients of a node's outputs as tensors.

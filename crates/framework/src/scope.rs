@@ -128,6 +128,15 @@ impl Scope {
         self.constant(scalar_of(dtype, value)?)
     }
 
+    /// A node that gives the sizes of an output's dimensions: a constant where they are known, so that the output itself
+    /// need not be computed for them.
+    pub fn sizes(&self, x: Output) -> Result<NodeBuilder<'_>> {
+        Ok(match self.shape(x)?.known() {
+            Some(shape) => self.node("Const").attr("dtype", DType::I64).attr("value", Tensor::from(shape.to_i64s())),
+            None => self.node("Shape").input(x),
+        })
+    }
+
     /// A node to be described and then built.
     pub fn node(&self, op: &str) -> NodeBuilder<'_> {
         NodeBuilder {

@@ -62,11 +62,7 @@ fn sum_over(s: &Scope, grad: Output, x: Output, axes: &[i32]) -> Result<GradValu
     if have.rank().is_some() && have.rank() == want.rank() {
         return Ok(sum.into());
     }
-    let sizes = match want.known() {
-        Some(shape) => s.constant(shape.to_i64s())?,
-        None => s.op("Shape", &[x])?,
-    };
-    Ok(s.op("Reshape", &[sum, sizes])?.into())
+    Ok(s.op("Reshape", &[sum, s.sizes(x)?.output()?])?.into())
 }
 
 /// The axes of the common shape over which the gradients of `a` and `b` are to be summed, where that can be told

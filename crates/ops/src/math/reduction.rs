@@ -132,11 +132,7 @@ impl Kept {
 
 /// A tensor repeated to the shape of a reduction's input.
 fn spread(s: &Scope, g: &Grad<'_>, kept: Output) -> Result<Output> {
-    let sizes = match s.shape(g.inputs[0])?.known() {
-        Some(shape) => s.constant(shape.to_i64s())?,
-        None => s.op("Shape", &[g.inputs[0]])?,
-    };
-    s.op("BroadcastTo", &[kept, sizes])
+    s.op("BroadcastTo", &[kept, s.sizes(g.inputs[0])?.output()?])
 }
 
 fn sum_gradient(s: &Scope, g: &Grad<'_>) -> Result<Vec<Option<GradValue>>> {
