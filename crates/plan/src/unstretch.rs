@@ -4,10 +4,10 @@
 //! of that shape, the number alone will do.
 
 use crate::copy::{copy_nodes, without_nodes};
-use crate::{Users, only_computes, users};
+use crate::{Users, users};
 use framework::{Graph, Node, NodeId, Output};
 use std::collections::HashMap;
-use tensor::{Result, Shape};
+use tensor::{Result, Shape, broadcast};
 
 /// Ops of two operands that are stretched to each other.
 const STRETCHES: [&str; 9] =
@@ -45,15 +45,16 @@ fn shorter_operand(graph: &Graph, node: &Node, users: &[Users]) -> Option<(usize
         return None;
     }
     let shape = node.outputs[0].shape.known()?;
-    let has_shape = |output: Output| graph.info(output).is_ok_and(|info| info.shape.known().as_ref() == Some(&shape));
+    let is_whole = |output: Output| graph.info(output).is_ok_and(|info| info.shape == node.outputs[0].shape);
     (0..2).find_map(|side| {
         let (operand, other) = (node.inputs[side], node.inputs[1 - side]);
         let value = repeated(graph, graph.node(operand.node), &shape)?;
-        (has_shape(other) && users[operand.node.index()].waits == 0).then_some((side, value))
+        let nobody_waits = users[operand.node.index()].waits == 0;
+        (is_whole(operand) && is_whole(other) && nobody_waits).then_some((side, value))
     })
 }
 
-/// What a node repeats to get this shape.
+/// What a node repeats, if it could be stretched to this shape.
 fn repeated(graph: &Graph, node: &Node, shape: &Shape) -> Option<Output> {
     let (value, how) = match node.op.name.as_str() {
         "BroadcastTo" | "Tile" => (node.inputs[0], node.inputs[1]),
@@ -64,18 +65,15 @@ fn repeated(graph: &Graph, node: &Node, shape: &Shape) -> Option<Output> {
     let how = graph.node(how.node);
     let is_plain = node.control_inputs.is_empty() && how.op.name == "Const" && how.control_inputs.is_empty();
     let info = graph.info(value).ok()?;
-    let before = info.shape.known()?;
-    let stretches = before.rank() <= shape.rank()
-        && before.dims().iter().rev().zip(shape.dims().iter().rev()).all(|(a, b)| *a == 1 || a == b);
-    let is_whole = node.outputs[0].shape.known().as_ref() == Some(shape);
-    (is_plain && !info.is_ref && stretches && is_whole).then_some(value)
+    let stretched = broadcast(&info.shape.known()?, shape).ok()?;
+    (is_plain && !info.is_ref && stretched == *shape).then_some(value)
 }
 
-/// A node has one use less; without any, it and what only it used are not kept.
+/// A repetition, or a constant that says how to repeat, has one use less; without any it is not kept.
 fn drop_one_use(graph: &Graph, id: NodeId, targets: &[String], users: &mut [Users], keep: &mut [bool]) {
     let (node, users_left) = (graph.node(id), &mut users[id.index()]);
     users_left.uses -= 1;
-    if users_left.uses + users_left.waits > 0 || !only_computes(node) || targets.contains(&node.name) {
+    if users_left.uses + users_left.waits > 0 || targets.contains(&node.name) {
         return;
     }
     keep[id.index()] = false;
