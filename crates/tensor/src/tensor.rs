@@ -584,12 +584,11 @@ impl<T: Element> OwnedTensor<T> {
         if shape.num_elements() > self.len() {
             return Err(invalid!("a tensor of shape {} cannot be shortened to shape {shape}", self.shape()));
         }
-        if let Some(Storage::Plain(buffer)) = self.tensor.unique_storage() {
-            buffer.truncate(shape.num_elements() * size_of::<T>());
+        match self.tensor.unique_storage() {
+            Some(Storage::Plain(buffer)) => buffer.truncate(shape.num_elements() * size_of::<T>()),
+            _ => unreachable!("an owned tensor is plain memory that nobody else holds"),
         }
-        if let Some(contents) = self.tensor.unique_contents() {
-            contents.shape = shape;
-        }
+        self.tensor.unique_contents().expect("an owned tensor is held by nobody else").shape = shape;
         Ok(self)
     }
 

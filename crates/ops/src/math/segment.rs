@@ -176,7 +176,7 @@ impl NumberKernel for UnsortedSegmentSum {
         let mut data = ctx.take(0);
         // Few of the rows that an optimizer is given belong together; and what is left of half of them or more holds on to at
         // most twice its memory.
-        if count as usize >= ids.len() / 2 && data.is_unique() {
+        if count as usize >= ids.len().div_ceil(2) && data.is_unique() {
             let mut rows = data.into_owned::<T>()?;
             if segment_in_place(&mut rows, row, &ids, count as usize, &add_assign) {
                 return ctx.set_output(0, rows.shortened(shape)?);
