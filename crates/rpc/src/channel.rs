@@ -3,19 +3,22 @@
 //! It connects on first use and again when the connection was lost, with growing pauses. While a peer cannot be reached
 //! calls fail at once, and say who it is, where, why, and since when. Nothing here needs the network's threads to be
 //! polled: calls may be awaited anywhere.
+//!
+//! Across the network every peer is first spoken to over HTTP/2. If it answers as one of our own kind, another connection is
+//! made, for further calls to do without (`direct`).
 
 #[cfg(target_os = "linux")]
-use crate::direct::{self, Unanswered};
+use crate::direct::{self, Answer, Unanswered};
 #[cfg(target_os = "linux")]
 use crate::drive::{self, Drive};
 use crate::grpc::message::{Broken, Incoming};
 use crate::grpc::{CONTENT_TYPE, OUR_KIND, status, timeout};
 use crate::joined::{Hold, Joined};
 #[cfg(target_os = "linux")]
-use crate::near::{self, DOORS};
+use crate::near;
 use crate::pieces::Pieces;
 use crate::runtime;
-use crate::socket::{Door, Socket, Stream};
+use crate::socket::{Socket, Stream};
 use bytes::Bytes;
 use distributed::{TaskName, brief};
 use h2::client::SendRequest;
@@ -31,6 +34,8 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tensor::{Code, Error, Result, deadline_exceeded, failed_precondition, internal, unavailable};
+#[cfg(target_os = "linux")]
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
 
@@ -75,7 +80,7 @@ impl fmt::Display for Peer {
 pub enum Lane {
     /// For everything that should be quick.
     Control,
-    /// For tensors on their own, which may be long and must not hold up the rest.
+    /// For answers that are a tensor, which may be long and must not hold up the rest.
     Tensors,
 }
 
@@ -108,8 +113,7 @@ impl Channel {
 
     fn moved_by(mover: Mover, task: Option<&TaskName>, address: &str) -> Channel {
         let peer = Peer { task: task.cloned(), address: address.to_string() };
-        let link = |lane| Link::new(&peer, lane, mover);
-        Channel { control: link(Lane::Control), tensors: link(Lane::Tensors) }
+        Channel { control: Link::new(&peer, mover), tensors: Link::new(&peer, mover) }
     }
 
     /// Whom it leads to.
@@ -208,7 +212,6 @@ pub struct Outgoing {
 /// One connection of a channel, and its history.
 struct Link {
     peer: Peer,
-    lane: Lane,
     mover: Mover,
     state: Mutex<State>,
     changed: watch::Sender<()>,
@@ -241,6 +244,17 @@ struct Way {
     /// For those who wait for the answer.
     #[cfg(target_os = "linux")]
     drive: Option<Arc<Drive>>,
+    /// Where a peer may also be reached without HTTP/2, until that has been tried.
+    #[cfg(target_os = "linux")]
+    untried: Arc<Mutex<Option<SocketAddr>>>,
+}
+
+/// What is spoken on a connection.
+#[derive(Clone, Copy, PartialEq)]
+enum Door {
+    Http,
+    #[cfg(target_os = "linux")]
+    Direct,
 }
 
 /// Takes calls.
@@ -259,6 +273,12 @@ impl Way {
             Some(drive) => drive::attend(drive),
             None => drive::await_others(),
         }
+    }
+
+    /// Where it may yet be tried to do without HTTP/2: once only.
+    #[cfg(target_os = "linux")]
+    fn take_untried(&self) -> Option<SocketAddr> {
+        matches!(self.sender, Sender::Http(_)).then(|| self.untried.lock().take()).flatten()
     }
 }
 
@@ -282,10 +302,9 @@ enum Trouble {
 }
 
 impl Link {
-    fn new(peer: &Peer, lane: Lane, mover: Mover) -> Arc<Link> {
+    fn new(peer: &Peer, mover: Mover) -> Arc<Link> {
         Arc::new(Link {
             peer: peer.clone(),
-            lane,
             mover,
             state: Mutex::default(),
             changed: watch::Sender::new(()),
@@ -330,6 +349,12 @@ impl Link {
         };
         if let Err(Trouble::NotSent(_)) = answer {
             self.discard(generation);
+        }
+        #[cfg(target_os = "linux")]
+        if self.is_of_our_kind.load(Ordering::Relaxed)
+            && let Some(address) = way.take_untried()
+        {
+            runtime::network().spawn(live_directly(Arc::downgrade(self), generation, address, way));
         }
         answer
     }
@@ -384,6 +409,18 @@ impl Link {
             state.failures = None;
             self.changed.send_replace(());
         }
+    }
+
+    /// From now on calls take this way, if those before took that of this generation; its own generation.
+    #[cfg(target_os = "linux")]
+    fn replace(&self, former: u64, way: Way) -> Option<u64> {
+        let mut state = self.state.lock();
+        if state.generation != former || !matches!(state.stage, Stage::Ready(_)) {
+            return None;
+        }
+        state.stage = Stage::Ready(way);
+        state.generation += 1;
+        Some(state.generation)
     }
 
     fn set_failed(&self, generation: u64, cause: Error) {
@@ -460,9 +497,13 @@ impl Link {
             Unanswered::Lost(e) => Trouble::Failed(self.broke_off(call.path, e)),
             Unanswered::Failed(e) => Trouble::Failed(e),
         };
-        let mut exchange = calls.start(call.path, call.limit, &call.body).map_err(trouble)?;
-        let answer = exchange.answer().await.map_err(trouble)?;
-        let message = read(&mut Incoming::here(answer)).await.map_err(|broken| match broken {
+        let wants_tensor = call.lane == Lane::Tensors;
+        let mut exchange = calls.start(call.path, call.limit, &call.body, wants_tensor).map_err(trouble)?;
+        let mut incoming = match exchange.answer().await.map_err(trouble)? {
+            Answer::Message(message) => Incoming::here(message),
+            Answer::Tensor(tensor) => Incoming::tensor(tensor),
+        };
+        let message = read(&mut incoming).await.map_err(|broken| match broken {
             Broken::Stream(e) => Trouble::Failed(self.lost(call.path, &e)),
             Broken::Content(e) => Trouble::Failed(e),
         })?;
@@ -565,11 +606,8 @@ fn open(response: Response<h2::RecvStream>, peer: &Peer) -> Result<Incoming> {
 
 /// A connection's whole life, from the first attempt to its end.
 async fn live(link: Weak<Link>, generation: u64) {
-    let Some((address, lane, mover)) = link.upgrade().map(|link| (link.peer.address.clone(), link.lane, link.mover))
-    else {
-        return;
-    };
-    let (mut connection, way) = match connect(&address, lane, mover).await {
+    let Some((address, mover)) = link.upgrade().map(|link| (link.peer.address.clone(), link.mover)) else { return };
+    let (mut connection, way) = match connect(&address, mover).await {
         Ok(connected) => connected,
         Err(cause) => {
             if let Some(link) = link.upgrade() {
@@ -586,6 +624,21 @@ async fn live(link: Weak<Link>, generation: u64) {
     if let Some(link) = link.upgrade() {
         link.discard(generation);
     }
+}
+
+/// The whole life of a connection that does without HTTP/2, to a peer that is reached over it at this address. If there is
+/// none to be had, all stays as it is.
+#[cfg(target_os = "linux")]
+async fn live_directly(link: Weak<Link>, former_generation: u64, address: SocketAddr, former: Way) {
+    let Some(mover) = link.upgrade().map(|link| link.mover) else { return };
+    let Ok((mut connection, way)) = connect_directly(address, mover).await else { return };
+    let Some(generation) = link.upgrade().and_then(|link| link.replace(former_generation, way)) else { return };
+    let _ = poll_fn(|cx| connection.poll(cx)).await;
+    if let Some(link) = link.upgrade() {
+        link.discard(generation);
+    }
+    // Kept until here: a peer takes whoever has called over a connection for lost when that is closed.
+    drop(former);
 }
 
 /// A connection, by what is spoken on it.
@@ -625,9 +678,26 @@ impl Connection {
     }
 }
 
-async fn connect(address: &str, lane: Lane, mover: Mover) -> Result<(Connection, Way)> {
-    let (door, stream) = open_socket(address, lane).await?;
-    let (mut connection, way, first_frame) = greet(door, stream, mover).await?;
+async fn connect(address: &str, mover: Mover) -> Result<(Connection, Way)> {
+    let (door, stream) = open_socket(address).await?;
+    greet(door, stream, mover).await
+}
+
+/// A connection across the network that does without HTTP/2.
+#[cfg(target_os = "linux")]
+async fn connect_directly(address: SocketAddr, mover: Mover) -> Result<(Connection, Way)> {
+    let open = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(&direct::PREFACE).await?;
+        Ok::<_, io::Error>(Stream::Tcp(stream))
+    };
+    let stream = tokio::time::timeout(STEP_TIME, open).await.map_err(|_| silent())??;
+    greet(Door::Direct, stream, mover).await
+}
+
+/// Begins to speak on a socket, and waits until the peer has answered.
+async fn greet(door: Door, stream: Stream, mover: Mover) -> Result<(Connection, Way)> {
+    let (mut connection, way, first_frame) = begin(door, stream, mover).await?;
     let mut first_frame = pin!(first_frame);
     let spoken = poll_fn(|cx| {
         if let Poll::Ready(ended) = connection.poll(cx) {
@@ -643,18 +713,20 @@ async fn connect(address: &str, lane: Lane, mover: Mover) -> Result<(Connection,
 }
 
 /// Begins to speak on a socket. The receiver hears when the peer has answered.
-async fn greet(door: Door, stream: Stream, mover: Mover) -> Result<(Connection, Way, oneshot::Receiver<()>)> {
+async fn begin(door: Door, stream: Stream, mover: Mover) -> Result<(Connection, Way, oneshot::Receiver<()>)> {
+    #[cfg(target_os = "linux")]
+    let untried = Arc::new(Mutex::new(stream.far().filter(|_| door == Door::Http)));
     #[cfg(target_os = "linux")]
     if mover == Mover::Caller {
         let line = stream.into_line()?;
         let (wire, sender, first_frame) = speak(door, Stream::Line(line.clone())).await?;
         let keeper = drive::Keeper::new(wire, line)?;
-        let way = Way { sender, drive: Some(keeper.drive().clone()) };
+        let way = Way { sender, drive: Some(keeper.drive().clone()), untried };
         return Ok((Connection::Kept(keeper), way, first_frame));
     }
     let (wire, sender, first_frame) = speak(door, stream).await?;
     #[cfg(target_os = "linux")]
-    let way = Way { sender, drive: None };
+    let way = Way { sender, drive: None, untried };
     #[cfg(not(target_os = "linux"))]
     let way = Way { sender };
     Ok((Connection::Network(wire), way, first_frame))
@@ -669,6 +741,7 @@ async fn speak(door: Door, stream: Stream) -> Result<(Wire, Sender, oneshot::Rec
         }
         #[cfg(target_os = "linux")]
         Door::Direct => {
+            stream.configure()?;
             let (connection, calls, hello) = direct::open(stream);
             Ok((Wire::Direct(Box::new(connection)), Sender::Direct(calls), hello))
         }
@@ -701,16 +774,12 @@ fn handshake_failed(e: &h2::Error) -> Error {
     }
 }
 
-async fn open_socket(address: &str, lane: Lane) -> Result<(Door, Stream)> {
+async fn open_socket(address: &str) -> Result<(Door, Stream)> {
     let mut last = None;
     for resolved in resolve(address).await? {
         #[cfg(target_os = "linux")]
-        for door in DOORS {
-            if (door == Door::Http || lane == Lane::Control)
-                && let Some(stream) = near::connect(resolved, door)
-            {
-                return Ok((door, Stream::Near(stream)));
-            }
+        if let Some(stream) = near::connect(resolved) {
+            return Ok((Door::Direct, Stream::Near(stream)));
         }
         match tokio::time::timeout(STEP_TIME, TcpStream::connect(resolved)).await {
             Ok(Ok(stream)) => return Ok((Door::Http, Stream::Tcp(stream))),

@@ -6,7 +6,6 @@
 
 use crate::drive::{receive, retry};
 use crate::mapped;
-use crate::socket::Door;
 use rustix::process::geteuid;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::io::{self, IoSlice};
@@ -19,17 +18,14 @@ use tokio::net::{UnixListener, UnixStream};
 /// Connections that wait to be accepted; beyond them clients use TCP.
 const BACKLOG: i32 = 4096;
 
-/// What is spoken on such connections. Each has a name of its own, with the version: who connects knows that he is understood.
-pub(crate) const DOORS: [Door; 2] = [Door::Direct, Door::Http];
-
 /// Listens for processes on this machine, if the address is one that they would use. To be called on the network's threads.
-pub(crate) fn listen(address: SocketAddr, door: Door) -> Option<UnixListener> {
+pub(crate) fn listen(address: SocketAddr) -> Option<UnixListener> {
     let ip = match address.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
         ip => ip,
     };
-    let name = name(SocketAddr::new(ip, address.port()), door)?;
+    let name = name(SocketAddr::new(ip, address.port()))?;
     let listener = || -> io::Result<UnixListener> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
         socket.bind(&name)?;
@@ -41,8 +37,8 @@ pub(crate) fn listen(address: SocketAddr, door: Door) -> Option<UnixListener> {
 
 /// A connection to a process of this user that listens on this address, if there is one. To be called on the network's
 /// threads.
-pub(crate) fn connect(address: SocketAddr, door: Door) -> Option<Near> {
-    let name = name(address, door)?;
+pub(crate) fn connect(address: SocketAddr) -> Option<Near> {
+    let name = name(address)?;
     let stream = || -> io::Result<UnixStream> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
         socket.connect(&name)?;
@@ -146,11 +142,9 @@ fn watched(socket: Socket, interest: Interest) -> io::Result<AsyncFd<Socket>> {
     Ok(unsafe { AsyncFd::register_with_interest(socket, interest) }?)
 }
 
-fn name(address: SocketAddr, door: Door) -> Option<SockAddr> {
-    let name = match door {
-        Door::Http => format!("\0ferroflow/{address}"),
-        Door::Direct => format!("\0ferroflow/direct-1/{address}"),
-    };
+/// With the version of what is spoken: who connects knows that he is understood.
+fn name(address: SocketAddr) -> Option<SockAddr> {
+    let name = format!("\0ferroflow/direct-1/{address}");
     address.ip().is_loopback().then(|| SockAddr::unix(name).ok()).flatten()
 }
 

@@ -208,6 +208,9 @@ async fn read_answer_and_loans(incoming: &mut Incoming) -> Result<Option<RunAnsw
 
 /// Reads an answer to RecvTensor. A large tensor goes into its own memory as it comes, so that it never exists twice.
 async fn receive_tensor(incoming: &mut Incoming) -> Result<Option<Delivery>, Broken> {
+    if let Some(tensor) = incoming.take_tensor() {
+        return Ok(Some(Delivery::Tensor(tensor.finish()?)));
+    }
     let mut pieces = Pieces::default();
     let mut announced = None;
     while let Some(chunk) = incoming.chunk().await? {

@@ -13,9 +13,9 @@ use crate::grpc::message::{Broken, Incoming};
 use crate::grpc::{CONTENT_TYPE, OUR_KIND, status, timeout};
 use crate::joined::{Hold, Joined};
 #[cfg(target_os = "linux")]
-use crate::near::{self, DOORS, Near};
+use crate::near::{self, Near};
 use crate::pieces::{MESSAGE_MAX, PREFIX, Pieces};
-use crate::socket::{Door, Socket, Stream};
+use crate::socket::{Socket, Stream};
 use crate::{freed, holder, runtime};
 use bytes::Bytes;
 use distributed::brief;
@@ -35,6 +35,8 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tensor::{Code, Error, Result, deadline_exceeded, internal, invalid, unavailable};
+#[cfg(target_os = "linux")]
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 #[cfg(target_os = "linux")]
 use tokio::net::UnixListener;
@@ -43,7 +45,7 @@ use tokio::sync::watch;
 /// How long a new connection may take to say that it is HTTP/2.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 /// Calls under way on one connection; most of them wait for a tensor.
-const CALLS_MAX: u32 = 100_000;
+pub(crate) const CALLS_MAX: u32 = 100_000;
 /// Calls that were reset before they were looked at; beyond this a peer only keeps us busy.
 const RESETS_MAX: usize = 1_000;
 /// The parts of the machine's memory that unfinished requests may take: all of a server's, and one connection's.
@@ -159,7 +161,7 @@ impl Listener {
             Listeners {
                 far: TcpListener::from_std(self.socket)?,
                 #[cfg(target_os = "linux")]
-                near: DOORS.map(|door| near::listen(self.address, door)),
+                near: near::listen(self.address),
             }
         };
         let services: Services = Arc::new(services.into_iter().map(|service| (service.name(), service)).collect());
@@ -207,25 +209,20 @@ type SharedListener = Arc<Mutex<Option<Listeners>>>;
 /// Where connections come from.
 struct Listeners {
     far: TcpListener,
-    /// For processes on this machine, by what is spoken.
+    /// For processes on this machine.
     #[cfg(target_os = "linux")]
-    near: [Option<UnixListener>; DOORS.len()],
+    near: Option<UnixListener>,
 }
 
-/// A connection that has come, and what is spoken on it.
-type Accepted = (Door, Stream);
-
 impl Listeners {
-    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<std::io::Result<Accepted>> {
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<std::io::Result<Stream>> {
         #[cfg(target_os = "linux")]
-        for (listener, door) in self.near.iter().zip(DOORS) {
-            while let Some(Poll::Ready(accepted)) = listener.as_ref().map(|near| near.poll_accept(cx)) {
-                if let Some(near) = accepted.and_then(|(stream, _)| Near::new(stream)).transpose() {
-                    return Poll::Ready(near.map(|near| (door, Stream::Near(near))));
-                }
+        while let Some(Poll::Ready(accepted)) = self.near.as_ref().map(|near| near.poll_accept(cx)) {
+            if let Some(near) = accepted.and_then(|(stream, _)| Near::new(stream)).transpose() {
+                return Poll::Ready(near.map(Stream::Near));
             }
         }
-        self.far.poll_accept(cx).map_ok(|(stream, _)| (Door::Http, Stream::Tcp(stream)))
+        self.far.poll_accept(cx).map_ok(|(stream, _)| Stream::Tcp(stream))
     }
 }
 
@@ -276,22 +273,10 @@ async fn accept(listener: SharedListener, services: Services, memory: Arc<Budget
     while *phase.borrow_and_update() == Phase::Open {
         match next_connection(&listener, &mut phase).await {
             None => return,
-            Some(Ok((door, stream))) => {
+            Some(Ok(stream)) => {
                 let most = at_least_one_message(tensor::memory_limit() / CONNECTION_SHARE);
                 let memory = memory.share(most, "on this connection");
-                let (services, phase) = (services.clone(), phase.clone());
-                match door {
-                    Door::Http => drop(tokio::spawn(converse(stream, services, memory, phase))),
-                    #[cfg(target_os = "linux")]
-                    Door::Direct => {
-                        let connection_end = ConnectionEnd(Connection::open());
-                        let caller = Caller { connection: connection_end.0.clone(), process: stream.process() };
-                        tokio::spawn(async move {
-                            direct::converse(stream, services, memory, phase, caller).await;
-                            drop(connection_end);
-                        });
-                    }
-                }
+                tokio::spawn(converse(stream, services.clone(), memory, phase.clone()));
             }
             Some(Err(_)) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
@@ -302,7 +287,7 @@ async fn accept(listener: SharedListener, services: Services, memory: Arc<Budget
 async fn next_connection(
     listener: &SharedListener,
     phase: &mut watch::Receiver<Phase>,
-) -> Option<std::io::Result<Accepted>> {
+) -> Option<std::io::Result<Stream>> {
     let mut changed = pin!(phase.changed());
     poll_fn(|cx| {
         if changed.as_mut().poll(cx).is_ready() {
@@ -316,8 +301,39 @@ async fn next_connection(
 }
 
 /// One connection, from its first byte to its last.
-async fn converse(stream: Stream, services: Services, memory: Arc<Budget>, mut phase: watch::Receiver<Phase>) {
-    let process = stream.process();
+async fn converse(mut stream: Stream, services: Services, memory: Arc<Budget>, phase: watch::Receiver<Phase>) {
+    let Ok(Ok(is_direct)) = tokio::time::timeout(HANDSHAKE_TIME, is_direct(&mut stream)).await else { return };
+    match is_direct {
+        #[cfg(target_os = "linux")]
+        true => {
+            let connection_end = ConnectionEnd(Connection::open());
+            let caller = Caller { connection: connection_end.0.clone(), process: stream.process() };
+            // Apart: the room that it takes is not needed for those who speak HTTP/2, nor theirs for it.
+            Box::pin(direct::converse(stream, services, memory, phase, caller)).await;
+            drop(connection_end);
+        }
+        _ => Box::pin(converse_by_http(stream, services, memory, phase)).await,
+    }
+}
+
+/// Whether a client does without HTTP/2, which is known by his first byte.
+#[cfg(target_os = "linux")]
+async fn is_direct(stream: &mut Stream) -> std::io::Result<bool> {
+    let Stream::Tcp(stream) = stream else { return Ok(true) };
+    let mut preface = direct::PREFACE;
+    if stream.peek(&mut preface[..1]).await? == 0 || preface[0] != direct::PREFACE[0] {
+        return Ok(false);
+    }
+    stream.read_exact(&mut preface).await?;
+    if preface == direct::PREFACE { Ok(true) } else { Err(std::io::ErrorKind::InvalidData.into()) }
+}
+
+#[cfg(not(target_os = "linux"))]
+async fn is_direct(_: &mut Stream) -> std::io::Result<bool> {
+    Ok(false)
+}
+
+async fn converse_by_http(stream: Stream, services: Services, memory: Arc<Budget>, mut phase: watch::Receiver<Phase>) {
     let Ok(socket) = Socket::server(stream) else { return };
     let hold = Hold::default();
     let handshake = h2::server::Builder::new()
@@ -330,7 +346,7 @@ async fn converse(stream: Stream, services: Services, memory: Arc<Budget>, mut p
         .handshake::<_, Bytes>(Joined::new(socket, hold.clone()));
     let Ok(Ok(mut connection)) = tokio::time::timeout(HANDSHAKE_TIME, handshake).await else { return };
     let connection_end = ConnectionEnd(Connection::open());
-    let caller = Caller { connection: connection_end.0.clone(), process };
+    let caller = Caller { connection: connection_end.0.clone(), process: None };
     let mut busy = Busy::default();
     loop {
         match *phase.borrow_and_update() {

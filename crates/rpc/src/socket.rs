@@ -9,6 +9,8 @@ use crate::drive::Line;
 use crate::near::Near;
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, IoSlice};
+#[cfg(target_os = "linux")]
+use std::net::SocketAddr;
 use std::pin::Pin;
 #[cfg(target_os = "linux")]
 use std::sync::Arc;
@@ -50,15 +52,6 @@ pub enum Stream {
     Line(Arc<Line>),
 }
 
-/// What is spoken on a connection.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Door {
-    Http,
-    /// Calls without HTTP/2.
-    #[cfg(target_os = "linux")]
-    Direct,
-}
-
 /// For how long the current frame has been unfinished.
 pub(crate) struct Patience {
     since: Instant,
@@ -74,7 +67,7 @@ impl Default for Patience {
 impl Socket {
     /// The client's end. The receiver hears when the server's first frame has come.
     pub fn client(stream: Stream) -> io::Result<(Socket, oneshot::Receiver<()>)> {
-        configure(&stream)?;
+        stream.configure()?;
         let (first_frame, heard) = oneshot::channel();
         let socket = Socket { stream, frames: Frames::default(), first_frame: Some(first_frame), patience: None };
         Ok((socket, heard))
@@ -82,7 +75,7 @@ impl Socket {
 
     /// The server's end, which does not wait for slow peers.
     pub fn server(stream: Stream) -> io::Result<Socket> {
-        configure(&stream)?;
+        stream.configure()?;
         let patience = Some(Patience::default());
         Ok(Socket { stream, frames: Frames::after(PREFACE_LEN), first_frame: None, patience })
     }
@@ -94,6 +87,15 @@ impl Stream {
         match self {
             #[cfg(target_os = "linux")]
             Stream::Near(near) => near.process(),
+            _ => None,
+        }
+    }
+
+    /// Where the other end is, if that may be another machine.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn far(&self) -> Option<SocketAddr> {
+        match self {
+            Stream::Tcp(stream) => stream.peer_addr().ok(),
             _ => None,
         }
     }
@@ -121,25 +123,26 @@ impl Stream {
     /// The same, moved by whoever has the time.
     #[cfg(target_os = "linux")]
     pub(crate) fn into_line(self) -> io::Result<Arc<Line>> {
-        configure(&self)?;
+        self.configure()?;
         match self {
             Stream::Tcp(stream) => Line::new(stream.into_std()?.into()).map(Arc::new),
             Stream::Near(stream) => Line::new(stream.into_socket()).map(Arc::new),
             Stream::Line(line) => Ok(line),
         }
     }
-}
 
-/// Of the others the system knows at once when they are gone.
-fn configure(stream: &Stream) -> io::Result<()> {
-    #[cfg_attr(not(target_os = "linux"), expect(irrefutable_let_patterns))]
-    let Stream::Tcp(stream) = stream else { return Ok(()) };
-    stream.set_nodelay(true)?;
-    let socket = SockRef::from(stream);
-    let keepalive = TcpKeepalive::new().with_time(SIGN_OF_LIFE).with_interval(Duration::from_secs(1));
-    #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(GIVEN_UP))?;
-    socket.set_tcp_keepalive(&keepalive)
+    /// Sees to it that small writes leave at once, and that it is noticed when the other machine is gone. Of a process on this
+    /// one the system knows by itself.
+    pub(crate) fn configure(&self) -> io::Result<()> {
+        #[cfg_attr(not(target_os = "linux"), expect(irrefutable_let_patterns))]
+        let Stream::Tcp(stream) = self else { return Ok(()) };
+        stream.set_nodelay(true)?;
+        let socket = SockRef::from(stream);
+        let keepalive = TcpKeepalive::new().with_time(SIGN_OF_LIFE).with_interval(Duration::from_secs(1));
+        #[cfg(target_os = "linux")]
+        socket.set_tcp_user_timeout(Some(GIVEN_UP))?;
+        socket.set_tcp_keepalive(&keepalive)
+    }
 }
 
 impl AsyncRead for Socket {

@@ -45,7 +45,7 @@ fn until_told(master: &Arc<RemoteMaster>) -> (oneshot::Sender<()>, JoinHandle<()
 
 #[test]
 fn what_one_thread_does_after_another_is_answered() {
-    for served in Served::both() {
+    for served in Served::each_way() {
         let master = served.master();
         assert_eq!(drive(master.create_session(Default::default())).unwrap(), "session of 0 nodes");
         for i in 0..1000 {
@@ -58,7 +58,7 @@ fn what_one_thread_does_after_another_is_answered() {
 
 #[test]
 fn a_thread_that_drives_may_block_once_more_on_the_same_connection() {
-    for served in Served::both() {
+    for served in Served::each_way() {
         let master = served.master();
         drive(async {
             for i in 0..10 {
@@ -71,7 +71,7 @@ fn a_thread_that_drives_may_block_once_more_on_the_same_connection() {
 
 #[test]
 fn who_gives_up_while_driving_tells_the_server() {
-    for served in Served::both() {
+    for served in Served::each_way() {
         let master = served.master();
         let mut limit = Duration::from_millis(20);
         while served.counts.begun() == 0 {
@@ -90,7 +90,7 @@ fn who_gives_up_while_driving_tells_the_server() {
 
 #[test]
 fn who_gives_up_while_another_drives_tells_the_server() {
-    for served in Served::both() {
+    for served in Served::each_way() {
         let master = Arc::new(served.master());
         let driver = long(&master, "gate");
         until("the driver's step has begun", || served.counts.under_way() == 1);
@@ -124,7 +124,7 @@ fn a_driver_that_is_done_leaves_nobody_behind() {
 
 #[test]
 fn short_steps_do_not_wait_for_long_ones() {
-    for served in Served::both() {
+    for served in Served::each_way() {
         let master = Arc::new(served.master());
         let mut waiting = vec![long(&master, "wait")];
         until("the first drives", || served.counts.under_way() == 1);
@@ -144,7 +144,7 @@ fn short_steps_do_not_wait_for_long_ones() {
 
 #[test]
 fn when_the_server_goes_all_who_wait_are_told() {
-    for served in Served::both() {
+    for served in Served::each_way() {
         let master = Arc::new(served.master());
         let waiting: Vec<_> = (0..16).map(|_| long(&master, "wait")).collect();
         until("all have begun", || served.counts.under_way() == 16);
@@ -161,7 +161,7 @@ fn check_lost(error: &Error) {
 
 #[test]
 fn large_values_go_both_ways_at_once() {
-    for served in Served::both() {
+    for served in Served::each_way() {
         let master = Arc::new(served.master());
         let threads: Vec<_> = (0..4)
             .map(|seed| {
@@ -175,7 +175,7 @@ fn large_values_go_both_ways_at_once() {
 
 #[test]
 fn a_server_that_went_while_nobody_waited_is_found_again() {
-    for served in Served::both() {
+    for served in Served::each_way() {
         let address = served.address();
         let master = served.master();
         echo(&master, Tensor::scalar(1));
@@ -187,7 +187,7 @@ fn a_server_that_went_while_nobody_waited_is_found_again() {
 
 #[test]
 fn one_who_waits_and_one_who_does_not_share_a_connection() {
-    for served in Served::both() {
+    for served in Served::each_way() {
         let master = Arc::new(served.master());
         let driver = long(&master, "gate");
         until("the driver's step has begun", || served.counts.under_way() == 1);

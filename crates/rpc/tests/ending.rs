@@ -50,7 +50,7 @@ fn a_name_is_listened_on_where_others_look_first() {
 
 #[test]
 fn a_call_under_way_breaks_off_when_its_server_goes() {
-    for served in Served::both() {
+    for served in Served::each_way() {
         let worker = Arc::new(served.worker());
         let call = {
             let worker = worker.clone();
@@ -70,12 +70,12 @@ fn a_call_under_way_breaks_off_when_its_server_goes() {
 
 #[test]
 fn a_server_that_stops_lets_calls_end() {
-    for served in Served::both() {
+    for served in Served::each_way() {
         let worker = served.worker();
         wait(worker.get_status(Default::default())).unwrap();
         assert!(wait(served.server.stop(Duration::from_secs(10))), "nothing was under way");
     }
-    for served in Served::both() {
+    for served in Served::each_way() {
         let run = |graph: &str| RunGraph { session: "s".into(), graph: graph.into(), ..Default::default() };
         let worker = Arc::new(served.worker());
         let call = |graph: &str| {

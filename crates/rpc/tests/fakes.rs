@@ -268,8 +268,18 @@ pub struct Served {
     pub server: Server,
     pub counts: Arc<Counts>,
     pub fake: Arc<Fake>,
-    /// Whether it is reached as from another machine.
-    is_far: bool,
+    reach: Reach,
+}
+
+/// How stubs reach a server.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Reach {
+    /// As a process on this machine does.
+    Near,
+    /// As from another machine, for the first time: over HTTP/2.
+    Far,
+    /// As from another machine, by those who have found out that they may do without.
+    FarDirect,
 }
 
 impl Served {
@@ -277,10 +287,13 @@ impl Served {
         Served::at("127.0.0.1:0")
     }
 
-    /// One that is called directly, and one over TCP and HTTP/2.
-    pub fn both() -> [Served; 2] {
-        let far = Served { is_far: true, ..Served::at("0.0.0.0:0") };
-        [Served::start(), far]
+    /// One for each way to reach it.
+    pub fn each_way() -> Vec<Served> {
+        #[cfg(target_os = "linux")]
+        const WAYS: [Reach; 3] = [Reach::Near, Reach::Far, Reach::FarDirect];
+        #[cfg(not(target_os = "linux"))]
+        const WAYS: [Reach; 1] = [Reach::Far];
+        WAYS.map(|reach| Served { reach, ..Served::at("0.0.0.0:0") }).into()
     }
 
     pub fn at(address: &str) -> Served {
@@ -314,32 +327,60 @@ impl Served {
         services.push(Arc::new(MasterService::new(fake.clone())));
         services.push(Arc::new(WorkerService::with_import(fake.clone(), import)));
         let server = serve(Listener::bind(address).unwrap(), services).unwrap();
-        Served { server, counts: fake.counts.clone(), fake, is_far: false }
+        Served { server, counts: fake.counts.clone(), fake, reach: Reach::Near }
     }
 
     pub fn address(&self) -> String {
-        match self.is_far {
+        let address = self.server.address();
+        match self.reach {
+            Reach::Near if address.ip().is_unspecified() => format!("127.0.0.1:{}", address.port()),
+            Reach::Near => address.to_string(),
             // An address of this machine under which it has no name.
-            true => format!("127.0.0.2:{}", self.server.address().port()),
-            false => self.server.address().to_string(),
+            Reach::Far | Reach::FarDirect => format!("127.0.0.2:{}", address.port()),
         }
     }
 
-    pub fn is_far(&self) -> bool {
-        self.is_far
+    pub fn reach(&self) -> Reach {
+        self.reach
     }
 
     pub fn channel(&self) -> Channel {
-        Channel::new(Some(&task()), &self.address())
+        let channel = Channel::new(Some(&task()), &self.address());
+        if self.reach == Reach::FarDirect {
+            self.until_direct(&channel);
+        }
+        channel
+    }
+
+    /// Waits until calls over this channel do without HTTP/2.
+    fn until_direct(&self, channel: &Channel) {
+        let worker = RemoteWorker::new(channel.clone());
+        let fail = proto::CreateWorkerSessionRequest { session_handle: "fail".into(), ..Default::default() };
+        until("calls are made directly", || is_whole(&wait(worker.create_worker_session(fail.clone())).unwrap_err()));
+        let key = || RendezvousKey::from_text("fail");
+        until("tensors are asked for directly", || is_whole(&wait(worker.recv_tensor(0, key())).unwrap_err()));
+        self.counts.begun.store(0, Ordering::SeqCst);
     }
 
     pub fn master(&self) -> RemoteMaster {
-        RemoteMaster::new(&format!("grpc://{}", self.address()), RemoteOptions::default())
+        let master = RemoteMaster::new(&format!("grpc://{}", self.address()), RemoteOptions::default());
+        if self.reach == Reach::FarDirect {
+            let fail = proto::CreateSessionRequest { target: "fail".into(), ..Default::default() };
+            until("calls are made directly", || is_whole(&wait(master.create_session(fail.clone())).unwrap_err()));
+            self.counts.begun.store(0, Ordering::SeqCst);
+        }
+        master
     }
 
     pub fn worker(&self) -> RemoteWorker {
         RemoteWorker::new(self.channel())
     }
+}
+
+/// Whether a long error has come as it was: the trailers of HTTP/2 have no room for it.
+pub fn is_whole(error: &Error) -> bool {
+    assert_eq!(error.code, Code::DataLoss, "{error}");
+    !error.message.ends_with(" ... [truncated]")
 }
 
 /// The task that stubs of a worker lead to.

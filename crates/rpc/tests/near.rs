@@ -19,7 +19,7 @@ fn tcp_connections(address: SocketAddr) -> usize {
 }
 
 fn has_name(address: SocketAddr) -> bool {
-    let name = format!("@ferroflow/{address}");
+    let name = format!("@ferroflow/direct-1/{address}");
     read_to_string("/proc/net/unix").unwrap().lines().any(|line| line.ends_with(&name))
 }
 

@@ -28,14 +28,25 @@ impl ArrivingTensor {
         self.buffer.len() - self.filled
     }
 
+    /// Memory for the bytes still to come, to be written from its front.
+    pub fn room(&mut self) -> &mut [u8] {
+        &mut self.buffer.as_bytes_mut()[self.filled..]
+    }
+
+    /// So many bytes have been written to the room.
+    pub fn advance(&mut self, count: usize) {
+        assert!(count <= self.missing(), "no more can be written than there is room");
+        self.filled += count;
+    }
+
     /// Takes the next bytes.
     pub fn push(&mut self, bytes: &[u8]) -> Result<()> {
         if bytes.len() > self.missing() {
             let (wanted, found) = (self.buffer.len(), self.filled + bytes.len());
             return Err(invalid!("a tensor takes {wanted} bytes, found {found}"));
         }
-        self.buffer.as_bytes_mut()[self.filled..][..bytes.len()].copy_from_slice(bytes);
-        self.filled += bytes.len();
+        self.room()[..bytes.len()].copy_from_slice(bytes);
+        self.advance(bytes.len());
         Ok(())
     }
 
@@ -62,7 +73,9 @@ mod tests {
         arriving.push(&[0, 2]).unwrap();
         assert_eq!(arriving.missing(), 1);
         assert!(arriving.push(&[0, 0]).is_err());
-        arriving.push(&[0]).unwrap();
+        arriving.room()[0] = 0;
+        arriving.advance(1);
+        assert!(arriving.room().is_empty());
         assert_eq!(arriving.finish().unwrap(), Tensor::from([1i16, 2]));
         assert!(ArrivingTensor::new(DType::I16, [2]).unwrap().finish().is_err());
         assert!(ArrivingTensor::new(DType::String, [2]).is_err());

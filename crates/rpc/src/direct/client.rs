@@ -1,18 +1,21 @@
 //! The calling end of a direct connection.
 
-use super::frame::{Frame, Kind, Leaving, Reader, Writer};
+use super::frame::{Frame, Kind, Leaving, Reader, Writer, invalid};
 use super::remember;
 use crate::errands;
-use crate::pieces::Pieces;
+use crate::fields::{self, Start};
+use crate::grpc::message::prefix;
+use crate::pieces::{MESSAGE_MAX, PREFIX, Pieces};
 use crate::socket::Stream;
 use bytes::{Buf, Bytes};
 use framework::FastMap;
 use parking_lot::Mutex;
 use std::future::poll_fn;
+use std::io;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
-use tensor::{Code, Error, Result, unavailable};
+use tensor::{ArrivingTensor, Code, Error, Result, unavailable};
 use tokio::sync::oneshot;
 
 /// Begins to call over a connection. The receiver hears when the server has answered.
@@ -51,20 +54,20 @@ impl Connection {
         Poll::Ready(end.map_or(Ok(()), Err))
     }
 
-    fn poll_move(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+    fn poll_move(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.calls.watch(cx.waker());
         self.write(cx)?;
         loop {
-            while let Some(frame) = self.reader.next()? {
+            while let Some(frame) = self.reader.next(|call| self.calls.wants_tensor(call))? {
                 match (frame.kind, self.hello.take()) {
                     (Kind::Hello, Some(hello)) => drop(hello.send(())),
                     (_, hello) => {
                         self.hello = hello;
-                        self.calls.take(frame);
+                        self.calls.take(frame)?;
                     }
                 }
             }
-            match self.reader.poll_fill(&mut self.stream, cx)? {
+            match self.poll_read(cx)? {
                 Poll::Ready(true) => {}
                 Poll::Ready(false) => return Poll::Ready(Ok(())),
                 Poll::Pending => break,
@@ -74,7 +77,22 @@ impl Connection {
         Poll::Pending
     }
 
-    fn write(&mut self, cx: &mut Context<'_>) -> std::io::Result<()> {
+    /// Reads what there is, and a tensor's bytes right into the tensor; false at the end.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let place = self.reader.rest_of().and_then(|call| Some((call, self.calls.borrow_tensor(call)?)));
+        let Some((call, mut tensor)) = place else { return self.reader.poll_fill(&mut self.stream, cx) };
+        let read = self.reader.poll_fill_place(tensor.room(), &mut self.stream, cx);
+        if let Poll::Ready(Ok(Some((count, _)))) = read {
+            tensor.advance(count);
+        }
+        self.calls.give_back_tensor(call, tensor);
+        match ready!(read)? {
+            Some((_, frame)) => Poll::Ready(self.calls.take(frame).map(|()| true)),
+            None => Poll::Ready(Ok(false)),
+        }
+    }
+
+    fn write(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         self.calls.hand_over(&mut self.writer);
         self.writer.write(&mut self.stream, cx)
     }
@@ -106,8 +124,53 @@ struct Table {
 #[derive(Default)]
 struct Waiting {
     message: Pieces,
+    /// Whether the message may hold a tensor, to be read right into its own memory.
+    wants_tensor: bool,
+    /// That tensor, once it is known, and not while it is read. No message is gathered then.
+    tensor: Option<ArrivingTensor>,
     outcome: Option<Outcome>,
     caller: Option<Waker>,
+}
+
+impl Waiting {
+    /// Takes the next bytes of the answer.
+    fn take(&mut self, part: Bytes, is_last: bool) -> io::Result<()> {
+        if let Some(tensor) = &mut self.tensor {
+            return tensor.push(&part).map_err(|_| invalid("a message is longer than it says"));
+        }
+        self.message.gather(part);
+        if self.message.len() > MESSAGE_MAX + PREFIX {
+            return Err(invalid("a message is longer than any may be"));
+        }
+        if self.wants_tensor && !is_last {
+            self.look_for_tensor();
+        }
+        Ok(())
+    }
+
+    /// Makes room for the tensor if that is what the message holds. What does not parse is told when all of it is there.
+    fn look_for_tensor(&mut self) {
+        let mut rest = self.message.clone();
+        let Some(Ok((false, len))) = (rest.len() >= PREFIX).then(|| prefix(&mut rest)) else { return };
+        match fields::start_of_recv_tensor(&mut rest, len) {
+            Start::Incomplete => {}
+            Start::Other => self.wants_tensor = false,
+            Start::Content(mut tensor) if rest.len() <= tensor.missing() => {
+                rest.into_iter().try_for_each(|part| tensor.push(&part)).expect("there is room for it");
+                self.tensor = Some(tensor);
+                self.message = Pieces::default();
+            }
+            Start::Content(_) => self.wants_tensor = false,
+        }
+    }
+}
+
+/// What a call was answered with.
+pub(crate) enum Answer {
+    /// A message, its prefix included.
+    Message(Pieces),
+    /// A message that holds a tensor and nothing else.
+    Tensor(ArrivingTensor),
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -135,6 +198,7 @@ impl Calls {
         path: &'static str,
         limit: Option<Duration>,
         body: &[Bytes],
+        wants_tensor: bool,
     ) -> Result<Exchange, Unanswered> {
         let mut table = self.0.lock();
         if let Some(why) = &table.end {
@@ -145,7 +209,7 @@ impl Calls {
         }
         table.last += 1;
         let call = table.last;
-        table.waiting.insert(call, Waiting::default());
+        table.waiting.insert(call, Waiting { wants_tensor, ..Waiting::default() });
         let body = body.iter().cloned().collect();
         let wake = table.put(Leaving { kind: Kind::Call, call, limit, name: path, body });
         drop(table);
@@ -161,7 +225,24 @@ impl Calls {
         self.0.lock().leaving.drain(..).for_each(|message| writer.push(message));
     }
 
-    fn take(&self, frame: Frame) {
+    /// Whether a call's answer may hold a tensor, to be read into its own memory.
+    fn wants_tensor(&self, call: u64) -> bool {
+        self.0.lock().waiting.get(&call).is_some_and(|waiting| waiting.wants_tensor)
+    }
+
+    /// The tensor that a call's answer holds, to be [given back](Calls::give_back_tensor) when something was read into it.
+    fn borrow_tensor(&self, call: u64) -> Option<ArrivingTensor> {
+        self.0.lock().waiting.get_mut(&call)?.tensor.take()
+    }
+
+    fn give_back_tensor(&self, call: u64, tensor: ArrivingTensor) {
+        // Not there if it has been reset meanwhile.
+        if let Some(waiting) = self.0.lock().waiting.get_mut(&call) {
+            waiting.tensor = Some(tensor);
+        }
+    }
+
+    fn take(&self, frame: Frame) -> io::Result<()> {
         let mut table = self.0.lock();
         let outcome = match frame.kind {
             Kind::Answer => Outcome::Answered,
@@ -170,19 +251,20 @@ impl Calls {
             Kind::Refused => Outcome::Refused,
             Kind::Leaving => {
                 table.is_leaving = true;
-                return;
+                return Ok(());
             }
-            Kind::Hello | Kind::Call | Kind::Reset => return,
+            Kind::Hello | Kind::Call | Kind::Reset => return Ok(()),
         };
         // Not there if it has been reset meanwhile.
-        let Some(waiting) = table.waiting.get_mut(&frame.call) else { return };
-        waiting.message.gather(frame.part);
+        let Some(waiting) = table.waiting.get_mut(&frame.call) else { return Ok(()) };
+        waiting.take(frame.part, frame.is_last)?;
         if frame.is_last {
             waiting.outcome = Some(outcome);
             let caller = waiting.caller.take();
             drop(table);
             caller.inspect(Waker::wake_by_ref);
         }
+        Ok(())
     }
 
     /// Nothing comes or goes any more.
@@ -216,8 +298,8 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// The answer, its prefix included.
-    pub(crate) async fn answer(&mut self) -> Result<Pieces, Unanswered> {
+    /// The answer, when all of it is there.
+    pub(crate) async fn answer(&mut self) -> Result<Answer, Unanswered> {
         poll_fn(|cx| {
             let mut table = self.calls.0.lock();
             let table = &mut *table;
@@ -231,13 +313,17 @@ impl Exchange {
                 remember(&mut waiting.caller, cx.waker());
                 return Poll::Pending;
             };
-            let message = std::mem::take(&mut waiting.message);
+            let answer = match waiting.tensor.take() {
+                Some(tensor) => Answer::Tensor(tensor),
+                None => Answer::Message(std::mem::take(&mut waiting.message)),
+            };
             self.is_kept = outcome == Outcome::Kept;
             table.waiting.remove(&self.call);
-            Poll::Ready(match outcome {
-                Outcome::Answered | Outcome::Kept => Ok(message),
-                Outcome::Failed => Err(Unanswered::Failed(failure(message))),
-                Outcome::Refused => Err(Unanswered::NotSent(unavailable!("the server takes no further calls"))),
+            Poll::Ready(match (outcome, answer) {
+                (Outcome::Answered | Outcome::Kept, answer) => Ok(answer),
+                (Outcome::Failed, Answer::Message(message)) => Err(Unanswered::Failed(failure(message))),
+                (Outcome::Failed, Answer::Tensor(_)) => Err(Unanswered::Failed(failure(Pieces::default()))),
+                (Outcome::Refused, _) => Err(Unanswered::NotSent(unavailable!("the server takes no further calls"))),
             })
         })
         .await
@@ -284,7 +370,60 @@ fn failure(mut message: Pieces) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tensor::cancelled;
+    use crate::direct::frame::pair;
+    use crate::pieces;
+    use tensor::{Tensor, cancelled};
+
+    /// What a call for a tensor is answered with, if this is what the server says.
+    fn answer(said: Vec<Leaving>) -> Result<Answer, Unanswered> {
+        crate::runtime::network().block_on(async {
+            let (mut server, stream) = pair();
+            let (mut connection, calls, _hello) = open(stream);
+            tokio::spawn(async move { poll_fn(|cx| connection.poll(cx)).await });
+            let mut exchange = calls.start("/a/B", None, &[], true)?;
+            let mut writer = Writer::default();
+            said.into_iter().for_each(|message| writer.push(message));
+            let writing = tokio::spawn(async move {
+                poll_fn(|cx| writer.poll_write(&mut server, cx)).await.unwrap();
+                server // stays open
+            });
+            let answer = exchange.answer().await;
+            drop(writing.await);
+            answer
+        })
+    }
+
+    fn message(tensor: &Tensor) -> Vec<Bytes> {
+        let mut writer = pieces::Writer::default();
+        writer.put_tensor_field(1, "t", tensor);
+        writer.finish("a test").unwrap()
+    }
+
+    #[test]
+    fn a_tensor_is_read_into_its_own_memory() {
+        let values: Vec<i32> = (0..300_000).collect();
+        let tensor = Tensor::from_vec([values.len()], values).unwrap();
+        let said = Leaving::with(Kind::Answer, 1, message(&tensor));
+        let Ok(Answer::Tensor(found)) = answer(vec![Leaving::bare(Kind::Hello, 0), said]) else { panic!("it is one") };
+        assert!(found.finish().unwrap() == tensor);
+        let small = Leaving::with(Kind::Answer, 1, message(&Tensor::from([1i32, 2])));
+        let Ok(Answer::Message(found)) = answer(vec![small]) else { panic!("it came at once") };
+        assert!(found.contiguous() == message(&Tensor::from([1i32, 2])).concat());
+    }
+
+    #[test]
+    fn a_tensor_that_is_not_what_it_says_is_an_error() {
+        let tensor = Tensor::from_vec([300_000], vec![7i32; 300_000]).unwrap();
+        let mut longer = message(&tensor);
+        longer.push(vec![0; 100_000].into());
+        let lost = answer(vec![Leaving::with(Kind::Answer, 1, longer)]);
+        assert!(matches!(lost, Err(Unanswered::Lost(e)) if e.message.contains("longer than it says")));
+        let shorter = message(&tensor).concat()[..1_000_000].to_vec();
+        let Ok(Answer::Tensor(found)) = answer(vec![Leaving::with(Kind::Answer, 1, vec![shorter.into()])]) else {
+            panic!("so it began")
+        };
+        assert!(found.finish().is_err());
+    }
 
     #[test]
     fn a_failure_arrives_as_it_was() {

@@ -65,12 +65,59 @@ const NO_LIMIT: u64 = u64::MAX;
 #[derive(Default)]
 pub(super) struct Reader {
     buf: BytesMut,
+    /// Of a part that is not waited for as a whole.
+    rest: Option<Rest>,
+}
+
+/// What is still to come of a part, and whose it is.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    kind: Kind,
+    call: u64,
+    is_last: bool,
+    len: usize,
+}
+
+impl Rest {
+    /// Takes the next bytes.
+    fn take(&mut self, part: Bytes) -> Frame {
+        self.len -= part.len();
+        let is_last = self.is_last && self.len == 0;
+        Frame { kind: self.kind, call: self.call, is_last, limit: None, name: Bytes::new(), part }
+    }
 }
 
 impl Reader {
+    /// The call whose bytes come next, if they may be read right to where they belong.
+    pub(super) fn rest_of(&self) -> Option<u64> {
+        self.rest.filter(|_| self.buf.is_empty()).map(|rest| rest.call)
+    }
+
+    /// Reads bytes of [that call](Reader::rest_of) to where they belong; how many, and the frame that they were, which has no
+    /// part; nothing at the connection's end.
+    pub(super) fn poll_fill_place(
+        &mut self,
+        place: &mut [u8],
+        stream: &mut Stream,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<(usize, Frame)>>> {
+        let Some(mut rest) = self.rest else { return Poll::Ready(Ok(None)) };
+        let most = place.len().min(rest.len);
+        if most == 0 {
+            return Poll::Ready(Err(invalid("a message is longer than it says")));
+        }
+        let mut room = ReadBuf::new(&mut place[..most]);
+        ready!(stream.poll_read(cx, &mut room))?;
+        let count = room.filled().len();
+        rest.len -= count;
+        self.rest = Some(rest).filter(|rest| rest.len > 0);
+        Poll::Ready(Ok((count > 0).then(|| (count, rest.take(Bytes::new())))))
+    }
+
     /// Reads what there is; false at the end.
     pub(super) fn poll_fill(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
-        let missing = self.lens().map_or(0, |(name, part)| (HEAD_LEN + name + part).saturating_sub(self.buf.len()));
+        let lens = self.lens().filter(|_| self.rest.is_none());
+        let missing = lens.map_or(0, |(name, part)| (HEAD_LEN + name + part).saturating_sub(self.buf.len()));
         if self.buf.capacity() - self.buf.len() < missing.max(READ_MIN) {
             self.buf.reserve(missing.max(ROOM));
         }
@@ -84,17 +131,27 @@ impl Reader {
 
     /// Whether a frame has begun and not ended.
     pub(super) fn is_unfinished(&self) -> bool {
-        !self.buf.is_empty()
+        !self.buf.is_empty() || self.rest.is_some()
     }
 
-    /// The next whole frame, if there is one. To be called before more is read.
-    pub(super) fn next(&mut self) -> io::Result<Option<Frame>> {
-        let invalid = |why| io::Error::new(io::ErrorKind::InvalidData, why);
+    /// The next frame, if there is one: a whole one, unless the call is eager for what there is of it. To be called before
+    /// more is read.
+    pub(super) fn next(&mut self, is_eager: impl Fn(u64) -> bool) -> io::Result<Option<Frame>> {
+        if let Some(rest) = &mut self.rest {
+            if self.buf.is_empty() {
+                return Ok(None);
+            }
+            let frame = rest.take(self.buf.split_to(rest.len.min(self.buf.len())).freeze());
+            self.rest = self.rest.filter(|rest| rest.len > 0);
+            return Ok(Some(frame));
+        }
         let Some((name_len, part_len)) = self.lens() else { return Ok(None) };
         if part_len > PART_MAX {
             return Err(invalid("a frame is longer than any may be"));
         }
-        if self.buf.len() < HEAD_LEN + name_len + part_len {
+        let has_come = self.buf.len().saturating_sub(HEAD_LEN + name_len).min(part_len);
+        let is_whole = self.buf.len() >= HEAD_LEN + name_len + part_len;
+        if !is_whole && (has_come == 0 || !is_eager(self.call())) {
             return Ok(None);
         }
         let mut head = self.buf.split_to(HEAD_LEN);
@@ -105,8 +162,14 @@ impl Reader {
         let (call, limit) = (head.get_u64_le(), head.get_u64_le());
         let limit = (limit != NO_LIMIT).then(|| Duration::from_micros(limit));
         let name = self.buf.split_to(name_len).freeze();
-        let part = self.buf.split_to(part_len).freeze();
-        Ok(Some(Frame { kind, call, is_last, limit, name, part }))
+        let part = self.buf.split_to(has_come).freeze();
+        self.rest = (!is_whole).then_some(Rest { kind, call, is_last, len: part_len - has_come });
+        Ok(Some(Frame { kind, call, is_last: is_last && is_whole, limit, name, part }))
+    }
+
+    /// The call of the frame whose head is there.
+    fn call(&self) -> u64 {
+        self.buf.get(HEAD_LEN - 16..).map_or(0, |mut rest| rest.get_u64_le())
     }
 
     /// The lengths of the name and the part of the frame whose head is there.
@@ -115,6 +178,10 @@ impl Reader {
         let (name, part) = ([head[2], head[3]], [head[4], head[5], head[6], head[7]]);
         Some((u16::from_le_bytes(name) as usize, u32::from_le_bytes(part) as usize))
     }
+}
+
+pub(super) fn invalid(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 /// A message on its way out.
@@ -154,6 +221,11 @@ impl Writer {
         self.messages.push_back(message);
     }
 
+    /// How many messages have not left, nor begun to.
+    pub(super) fn num_messages(&self) -> usize {
+        self.messages.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.messages.is_empty() && self.pieces.is_empty()
     }
@@ -167,7 +239,7 @@ impl Writer {
     }
 
     /// Writes all of it; ready when nothing is left.
-    fn poll_write(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn poll_write(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             self.make_ready();
             if self.pieces.is_empty() {
@@ -241,24 +313,25 @@ impl Writer {
     }
 }
 
+/// Two ends of a connection. To be called on the network's threads.
+#[cfg(test)]
+pub(super) fn pair() -> (Stream, Stream) {
+    use crate::near::Near;
+    let (a, b) = tokio::net::UnixStream::pair().unwrap();
+    let near = |stream| Stream::Near(Near::new(stream).unwrap().expect("both ends are this user's"));
+    (near(a), near(b))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::near::Near;
     use std::collections::HashMap;
     use std::future::poll_fn;
-    use tokio::net::UnixStream;
-
-    fn pair() -> (Stream, Stream) {
-        let (a, b) = UnixStream::pair().unwrap();
-        let near = |stream| Stream::Near(Near::new(stream).unwrap().expect("both ends are this user's"));
-        (near(a), near(b))
-    }
 
     async fn frames(reader: &mut Reader, stream: &mut Stream) -> io::Result<Vec<Frame>> {
         let mut found = Vec::new();
         loop {
-            while let Some(frame) = reader.next()? {
+            while let Some(frame) = reader.next(|_| false)? {
                 found.push(frame);
             }
             if !poll_fn(|cx| reader.poll_fill(stream, cx)).await? {

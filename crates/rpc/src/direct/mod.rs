@@ -1,18 +1,22 @@
-//! Calls between processes of one user on one machine, without HTTP/2.
+//! Calls between tasks and clients of our own kind, without HTTP/2.
 //!
-//! Such processes trust each other as far as the system does, and know each other's version by the name of the socket
-//! (`near.rs`). So all that HTTP/2 negotiates, compresses and bounds for strangers is left out: a call is a frame with its path
-//! and its message, its answer another. What is left of the work is a third, and most steps are nothing but such calls.
+//! They know each other's version: on one machine by the name of the socket (`near.rs`), and across the network by the first
+//! bytes that a client says once an answer over HTTP/2 has told it whom it talks to. So all that HTTP/2 negotiates and
+//! compresses is left out: a call is a frame with its path and its message, its answer another. What is left of the work is a
+//! third, and most steps are nothing but such calls. What a peer may take of our memory and time is bounded as there.
 //!
 //! Messages that are long go in parts, and others come in between. Calls end as over HTTP/2: with an answer, with a status, or
-//! because one side is gone. Tensors that travel alone take HTTP/2 here too, which slows a sender down to its reader's pace.
+//! because one side is gone. An answer that is a tensor is read from the socket right into the tensor's memory.
 
 mod client;
 mod frame;
 mod server;
 
-pub(crate) use client::{Calls, Connection, Unanswered, open};
+pub(crate) use client::{Answer, Calls, Connection, Unanswered, open};
 pub(crate) use server::converse;
+
+/// What a client says first where others may speak HTTP/2, which begins with another byte.
+pub(crate) const PREFACE: [u8; 22] = *b"ferroflow direct 1\r\n\r\n";
 
 use std::task::Waker;
 

@@ -5,11 +5,11 @@
 use super::client::failed;
 use super::frame::{Frame, Kind, Leaving, Reader, Writer};
 use super::remember;
-use crate::budget::{Budget, Held};
-use crate::grpc::message::whole;
+use crate::budget::Budget;
+use crate::grpc::message::{Pace, whole};
 use crate::pieces::Pieces;
 use crate::server::{
-    Begun, Busy, Call, Caller, Gone, Kept, Phase, SHORT_MAX, Service, Services, find, give_back, unless_gone,
+    Begun, Busy, CALLS_MAX, Call, Caller, Gone, Kept, Phase, SHORT_MAX, Service, Services, find, give_back, unless_gone,
 };
 use crate::socket::{Patience, Stream};
 use distributed::brief;
@@ -21,8 +21,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
-use tensor::{Error, deadline_exceeded};
+use tensor::{Error, deadline_exceeded, exhausted};
 use tokio::sync::watch;
+
+/// How often calls that are slow to come are looked for.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
 /// One connection, from its first byte to its last.
 pub(crate) async fn converse(
@@ -32,6 +35,9 @@ pub(crate) async fn converse(
     mut phase: watch::Receiver<Phase>,
     caller: Caller,
 ) {
+    if stream.configure().is_err() {
+        return;
+    }
     let mut conversation = Conversation {
         stream,
         reader: Reader::default(),
@@ -40,6 +46,7 @@ pub(crate) async fn converse(
         under_way: FastMap::default(),
         unfinished: FastMap::default(),
         patience: Patience::default(),
+        looked: Instant::now(),
         services,
         memory,
         phase: phase.clone(),
@@ -74,6 +81,8 @@ struct Conversation {
     /// Calls of which not all has come.
     unfinished: FastMap<u64, Unfinished>,
     patience: Patience,
+    /// When those were last looked through for slow ones.
+    looked: Instant,
     services: Services,
     memory: Arc<Budget>,
     phase: watch::Receiver<Phase>,
@@ -84,7 +93,7 @@ struct Conversation {
 /// A call as far as it has come.
 struct Unfinished {
     arrived: Arrived,
-    held: Held,
+    pace: Pace,
     /// It will not be answered: the rest is let pass.
     is_refused: bool,
 }
@@ -109,19 +118,24 @@ impl Conversation {
         self.answers.attend();
         let mut busy = Busy::default();
         loop {
-            while let Some(frame) = self.reader.next()? {
+            while let Some(frame) = self.reader.next(|_| false)? {
                 if busy.is_full() {
                     self.write(cx)?;
                 }
                 busy.begin();
+                self.patience.renew();
                 self.take(frame, &busy, cx)?;
             }
+            if self.writer.num_messages() > CALLS_MAX as usize {
+                break; // of who asks and does not listen no more is heard until he does
+            }
             match self.reader.poll_fill(&mut self.stream, cx)? {
-                Poll::Ready(true) => self.patience.renew(),
+                Poll::Ready(true) => {}
                 Poll::Ready(false) => return Poll::Ready(Ok(())),
                 Poll::Pending => break,
             }
         }
+        self.refuse_slow_ones();
         self.write(cx)?;
         while !self.answers.leave_to(cx.waker()) {
             self.write(cx)?;
@@ -149,6 +163,10 @@ impl Conversation {
     fn take(&mut self, frame: Frame, busy: &Busy, cx: &mut Context<'_>) -> io::Result<()> {
         match frame.kind {
             Kind::Call if self.under_way.contains_key(&frame.call) => return Err(io::ErrorKind::InvalidData.into()),
+            Kind::Call if self.has_too_many(&frame) => {
+                let error = exhausted!("{CALLS_MAX} calls are under way on this connection, and no more are allowed");
+                self.answers.fail(frame.call, &error);
+            }
             Kind::Call if frame.is_last && !self.unfinished.contains_key(&frame.call) => {
                 let Frame { call, limit, name: path, part, .. } = frame;
                 self.begin(Arrived { call, path, limit, message: part.into() }, busy, cx);
@@ -169,22 +187,22 @@ impl Conversation {
         Ok(())
     }
 
+    /// Whether one more call would be too many. A call that is refused and goes on is refused for each of its parts.
+    fn has_too_many(&self, frame: &Frame) -> bool {
+        self.under_way.len() + self.unfinished.len() >= CALLS_MAX as usize && !self.unfinished.contains_key(&frame.call)
+    }
+
     /// Adds to a call that comes in parts; the call when all of it is there.
     fn gather(&mut self, frame: Frame) -> Option<Arrived> {
         let Frame { call, is_last, limit, name: path, part, .. } = frame;
         let unfinished = self.unfinished.entry(call).or_insert_with(|| {
             let arrived = Arrived { call, path, limit, message: Pieces::default() };
-            Unfinished { arrived, held: self.memory.hold(), is_refused: false }
+            Unfinished { arrived, pace: Pace::new(self.memory.hold()), is_refused: false }
         });
         if !unfinished.is_refused {
-            match unfinished.held.grow(part.len()) {
-                Ok(()) => unfinished.arrived.message.push(part),
-                Err(error) => {
-                    unfinished.is_refused = true;
-                    unfinished.arrived.message = Pieces::default();
-                    unfinished.held = self.memory.hold();
-                    self.answers.fail(call, &error);
-                }
+            match unfinished.pace.take(part.len()) {
+                Ok(()) => unfinished.arrived.message.gather(part),
+                Err(error) => unfinished.refuse(&error, &self.memory, &self.answers),
             }
         }
         if !is_last {
@@ -196,6 +214,19 @@ impl Conversation {
             return None;
         }
         Some(unfinished.arrived)
+    }
+
+    /// Who sends so slowly that his calls never end is not waited for.
+    fn refuse_slow_ones(&mut self) {
+        if self.unfinished.is_empty() || self.looked.elapsed() < LOOK_PAUSE {
+            return;
+        }
+        self.looked = Instant::now();
+        for unfinished in self.unfinished.values_mut().filter(|unfinished| !unfinished.is_refused) {
+            if let Err(error) = unfinished.pace.check() {
+                unfinished.refuse(&error, &self.memory, &self.answers);
+            }
+        }
     }
 
     fn begin(&mut self, arrived: Arrived, busy: &Busy, cx: &mut Context<'_>) {
@@ -214,6 +245,16 @@ impl Conversation {
         let (phase, memory, caller) = (self.phase.clone(), self.memory.clone(), self.caller.clone());
         let place = Place { reset, answers: self.answers.clone(), _until_answered: phase };
         Begun(Box::pin(answer(arrived, service, method, memory, caller, place))).go_on(takes_long, busy, cx);
+    }
+}
+
+impl Unfinished {
+    /// Answers it with this, and lets go of what has come.
+    fn refuse(&mut self, error: &Error, memory: &Arc<Budget>, answers: &Answers) {
+        self.is_refused = true;
+        self.arrived.message = Pieces::default();
+        self.pace = Pace::new(memory.hold());
+        answers.fail(self.arrived.call, error);
     }
 }
 

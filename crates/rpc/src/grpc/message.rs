@@ -11,7 +11,7 @@ use h2::RecvStream;
 use http::{HeaderMap, HeaderName};
 use std::io::Read;
 use std::time::{Duration, Instant};
-use tensor::{Result, deadline_exceeded, exhausted, internal, unsupported};
+use tensor::{ArrivingTensor, Result, deadline_exceeded, exhausted, internal, unsupported};
 
 /// How the header `grpc-encoding` says that messages are packed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -95,10 +95,12 @@ enum Source {
     Stream(RecvStream),
     /// All have come.
     Here(Pieces),
+    /// They have come, as the content of the one tensor that the message holds.
+    Tensor(Option<ArrivingTensor>),
 }
 
 /// For senders that are not waited for, nor trusted with all our memory.
-struct Pace {
+pub(crate) struct Pace {
     started: Instant,
     received: u64,
     held: Held,
@@ -116,9 +118,23 @@ impl Incoming {
         Incoming { stream: Source::Here(message), encoding: Encoding::Identity, pace: None, has_left: false }
     }
 
+    /// A message that has come as a whole, and is nothing but this tensor.
+    pub fn tensor(tensor: ArrivingTensor) -> Incoming {
+        let stream = Source::Tensor(Some(tensor));
+        Incoming { stream, encoding: Encoding::Identity, pace: None, has_left: false }
+    }
+
+    /// The tensor, if that is all that the message is, and as such it has come.
+    pub fn take_tensor(&mut self) -> Option<ArrivingTensor> {
+        match &mut self.stream {
+            Source::Tensor(tensor) => tensor.take(),
+            _ => None,
+        }
+    }
+
     /// Gives up on a sender that dawdles, or sends more than can be held. To be awaited on the network's own threads.
     pub fn paced(mut self, held: Held) -> Incoming {
-        self.pace = Some(Pace { started: Instant::now(), received: 0, held });
+        self.pace = Some(Pace::new(held));
         self
     }
 
@@ -127,6 +143,7 @@ impl Incoming {
         let stream = match &mut self.stream {
             Source::Stream(stream) => stream,
             Source::Here(message) => return Ok(message.pop()),
+            Source::Tensor(_) => return Ok(None),
         };
         let next = match &mut self.pace {
             None => stream.data().await,
@@ -153,7 +170,7 @@ impl Incoming {
     pub fn is_over(&self) -> bool {
         match &self.stream {
             Source::Stream(stream) => stream.is_end_stream(),
-            Source::Here(_) => true,
+            Source::Here(_) | Source::Tensor(_) => true,
         }
     }
 
@@ -161,13 +178,14 @@ impl Incoming {
     pub async fn trailers(&mut self) -> Result<Option<HeaderMap>, h2::Error> {
         match &mut self.stream {
             Source::Stream(stream) => stream.trailers().await,
-            Source::Here(_) => Ok(None),
+            Source::Here(_) | Source::Tensor(_) => Ok(None),
         }
     }
 
     /// The whole message, or `None` if the stream ends without one.
     pub async fn message(&mut self) -> Result<Option<Pieces>, Broken> {
         match &mut self.stream {
+            Source::Tensor(_) => Ok(None),
             Source::Here(message) if message.is_empty() => Ok(None),
             Source::Here(message) => Ok(Some(whole(std::mem::take(message))?)),
             // Apart, so that what is here takes no room for it.
@@ -207,21 +225,39 @@ impl Incoming {
 }
 
 impl Pace {
+    /// From now on.
+    pub(crate) fn new(held: Held) -> Pace {
+        Pace { started: Instant::now(), received: 0, held }
+    }
+
+    /// So many bytes have come.
+    pub(crate) fn take(&mut self, bytes: usize) -> Result<()> {
+        self.held.grow(bytes)?;
+        self.received += bytes as u64;
+        Ok(())
+    }
+
+    /// Fails once the sender has been too slow on the whole.
+    pub(crate) fn check(&self) -> Result<()> {
+        let overtime = self.started.elapsed().saturating_sub(SILENCE_MAX).as_secs();
+        if self.received < overtime * BYTES_PER_SECOND_MIN { Err(self.too_slow()) } else { Ok(()) }
+    }
+
+    fn too_slow(&self) -> tensor::Error {
+        let (received, time) = (self.received, self.started.elapsed().as_secs());
+        deadline_exceeded!("only {received} bytes of the request came in {time} s")
+    }
+
     async fn keep(
         &mut self,
         next: impl Future<Output = Option<Result<Bytes, h2::Error>>>,
     ) -> Result<Option<Result<Bytes, h2::Error>>> {
-        let next = tokio::time::timeout(SILENCE_MAX, next).await.ok();
-        if let Some(Some(Ok(chunk))) = &next {
-            self.held.grow(chunk.len())?;
-            self.received += chunk.len() as u64;
+        let next = tokio::time::timeout(SILENCE_MAX, next).await.map_err(|_| self.too_slow())?;
+        if let Some(Ok(chunk)) = &next {
+            self.take(chunk.len())?;
         }
-        let overtime = self.started.elapsed().saturating_sub(SILENCE_MAX).as_secs();
-        if next.is_none() || self.received < overtime * BYTES_PER_SECOND_MIN {
-            let (received, time) = (self.received, self.started.elapsed().as_secs());
-            return Err(deadline_exceeded!("only {received} bytes of the request came in {time} s"));
-        }
-        Ok(next.flatten())
+        self.check()?;
+        Ok(next)
     }
 }
 
