@@ -20,8 +20,10 @@ use tensor::Result;
 pub(crate) const PATH: &str = "/ferroflow.Tensors/Push";
 const VALUES: u32 = 1;
 
-/// What is larger is lent, or asked for.
-pub(crate) const SMALL_MAX: usize = 64 << 10;
+/// A value that is larger does not stand in a message with others: it is lent, or asked for. Asked for, it takes the way there
+/// and back once more, but is read from the socket right into its memory. Over TCP on one machine, replicas train a tenth to
+/// a quarter faster if their 313 KB come unasked, and values of a megabyte come a tenth slower.
+pub(crate) const VALUE_MAX: usize = 512 << 10;
 
 /// Values of a step, by their places in a list of keys. Tensors stand packed in field 1, in the order of `ready`.
 #[derive(Clone, PartialEq, prost::Message)]

@@ -5,7 +5,7 @@ use crate::fields::{self, Start};
 use crate::forget::{self, EndedSteps};
 use crate::grpc::message::{Broken, Incoming, prefix};
 use crate::lend::{self, Borrower, Lender};
-use crate::lent;
+use crate::lent::{self, Loan};
 use crate::lost;
 use crate::packed;
 use crate::pieces::{PREFIX, Pieces, Writer};
@@ -135,7 +135,11 @@ impl RemoteWorker {
 
 impl RemoteWorker {
     async fn send_parcel(&self, push: Push) -> Result<()> {
-        let has_large = push.parcel.values.iter().any(|(_, arrived)| matches!(arrived, Arrived::Alone));
+        let has_large = push.parcel.values.iter().any(|(_, arrived)| match arrived {
+            Arrived::Alone => true,
+            Arrived::Value(Delivery::Tensor(tensor)) => Loan::pays(tensor),
+            Arrived::Value(Delivery::Dead) => false,
+        });
         let (body, loans) = push::encode(push, self.lender.can_lend())?;
         let call = Outgoing { path: push::PATH, body, limit: None, lane: Lane::Control, tries: 1 };
         let answer = self.channel.unary(call).await;
@@ -340,7 +344,7 @@ impl WorkerInterface for RemoteWorker {
     }
 
     fn push_bytes_max(&self) -> usize {
-        if self.lender.can_lend() { lend::TOGETHER_MAX } else { push::SMALL_MAX }
+        if self.lender.can_lend() { lend::TOGETHER_MAX } else { push::VALUE_MAX }
     }
 
     fn push(&self, push: Push) -> Call<'_, ()> {

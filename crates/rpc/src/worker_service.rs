@@ -5,7 +5,7 @@ use crate::packed::{self, Sorted};
 use crate::pieces::{Pieces, Writer};
 use crate::request_ids::RequestIds;
 use crate::server::{Call, Service, unknown_method};
-use crate::{fields, freed, lend};
+use crate::{fields, freed, lend, push};
 use bytes::Bytes;
 use distributed::Worker;
 use distributed::interface::{Partial, RegisterGraph, RunGraph, RunGraphReply, SessionHandle, WorkerInterface};
@@ -146,7 +146,7 @@ impl WorkerService {
             },
             connection: Some(call.connection),
             bring_to: (!request.bring_to.is_empty()).then(|| request.bring_to.parse()).transpose()?,
-            bring_large: if may_lend { lend::TOGETHER_MAX } else { 0 },
+            bring_large: if may_lend { lend::TOGETHER_MAX } else { push::VALUE_MAX },
             is_held: false,
         });
         let RunGraphReply { recv, step_stats, graphs, brought } = reply.await?;

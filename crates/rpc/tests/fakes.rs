@@ -244,7 +244,7 @@ impl WorkerInterface for Fake {
 }
 
 /// What is too large to be sent with other things.
-pub const LARGE: usize = 200_000;
+pub const LARGE: usize = 600_000;
 
 /// Bytes that differ from place to place.
 pub fn pattern(bytes: usize, seed: u8) -> Tensor {

@@ -122,7 +122,7 @@ fn what_is_sent_unasked_arrives_from_near_and_far() {
         // What is announced makes the sender find out whether the next can be lent.
         send("s", 1, vec![(3, Arrived::Alone), (1, value(100, 1)), (2, Arrived::Value(Delivery::Dead))]).unwrap();
         assert_eq!(worker.push_bytes_max() > LARGE, is_near);
-        let large = if is_near { LARGE } else { 60_000 };
+        let large = if is_near { LARGE } else { 500_000 };
         send("s", -2, vec![(0, value(large, 2)), (4, value(7, 3)), (1, value(0, 0))]).unwrap();
         let pushed = std::mem::take(&mut *served.fake.pushed.lock().unwrap());
         let mut found: Vec<(i64, u32, String)> = Vec::new();
@@ -149,6 +149,18 @@ fn what_is_sent_unasked_arrives_from_near_and_far() {
         assert_eq!(send("fail", 3, vec![(0, value(large, 2))]).unwrap_err().code, Code::DataLoss);
     }
     assert!(wait(served.server.stop(PATIENCE)));
+}
+
+#[test]
+fn whoever_has_sent_what_could_be_lent_lends_the_next() {
+    let served = Served::with_tensors();
+    let worker = served.worker();
+    let send = |bytes| {
+        let values = vec![(0, Arrived::Value(Delivery::Tensor(pattern(bytes, 1))))];
+        wait(worker.push(Push { session: "s".into(), step: 1, parcel: Parcel { list: 1, values } })).unwrap();
+        worker.push_bytes_max() > LARGE
+    };
+    assert_eq!([send(10_000), send(100_000)], [false, true]);
 }
 
 #[test]
