@@ -58,3 +58,6 @@ ALL = [
     ],
     Workload("connections", None, {"worker": 1}, kinds=PYTHON, seconds=150),
 ]
+
+# What is measured where all of our processes are apart: training, and what is on its way then.
+APART = [w for w in ALL if w.kinds == report.KINDS or w.run in workloads.OWN_TRAINING]

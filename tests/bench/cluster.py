@@ -26,19 +26,20 @@ class Cluster:
     """`with Cluster("ours", binary, {"ps": 1, "worker": 1}) as c:`; every task is killed at the end.
 
     Jobs that are `absent` have addresses, but nobody is started there. In a process that has imported TensorFlow and not yet
-    used it, TensorFlow's tasks can be `forked`, which saves them seconds of importing it themselves.
+    used it, TensorFlow's tasks can be `forked`, which saves them seconds of importing it themselves. Given `strangers`, each of
+    our tasks is one.
     """
 
-    def __init__(self, kind, binary, jobs, absent=(), forked=False):
+    def __init__(self, kind, binary, jobs, absent=(), forked=False, strangers=None):
         names = [(job, index) for job, count in jobs.items() for index in range(count)]
         free = dict(zip(names, free_addresses(len(names))))
         self.addresses = {job: [free[job, index] for index in range(count)] for job, count in jobs.items()}
         spec = ",".join("%s|%s" % (job, ";".join(tasks)) for job, tasks in self.addresses.items())
         self.began = time.perf_counter()
         self.present = [(job, index) for job, index in names if job not in absent]
+        forked = forked and kind == "theirs"
         self.tasks = {
-            (job, index): start(command(kind, binary, spec, job, index), forked and kind == "theirs")
-            for job, index in self.present
+            (job, index): start(command(kind, binary, spec, job, index), forked, strangers) for job, index in self.present
         }
 
     def __enter__(self):
@@ -83,12 +84,12 @@ def command(kind, binary, spec, job, index):
     return [binary, "--log", "error", "server", "--cluster", spec, "--job-name", job, "--task-index", str(index)]
 
 
-def start(command, forked):
+def start(command, forked, strangers):
     if forked:
         return Forked(command[3:])
-    return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent
-    )
+    silent = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    user = strangers.next() if strangers else {}
+    return subprocess.Popen(command, **silent, **user, preexec_fn=die_with_parent)
 
 
 class Forked:

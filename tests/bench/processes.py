@@ -18,6 +18,19 @@ def die_with_parent():
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+class Strangers:
+    """Users that nobody has been yet: processes of two of them neither share memory nor do without TCP, as if each had a
+    machine of its own. Only root can start them."""
+
+    def __init__(self):
+        self.last = 100_000
+
+    def next(self):
+        """Arguments for `subprocess.Popen`."""
+        self.last += 1
+        return {"user": self.last, "group": self.last, "extra_groups": []}
+
+
 def adopt_orphans():
     """Processes whose parent has ended become ours, so that we can see them end too."""
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)

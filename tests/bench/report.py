@@ -78,8 +78,8 @@ class Result:
 class Book:
     """All results, and what failed."""
 
-    def __init__(self, machine, rounds):
-        self.machine, self.rounds, self.others = machine, rounds, 0.0
+    def __init__(self, machine, rounds, apart=False):
+        self.machine, self.rounds, self.apart, self.others = machine, rounds, apart, 0.0
         self.results, self.failed = {}, []
 
     def add(self, workload, name, unit, kind, value):
@@ -104,7 +104,7 @@ class Book:
     def load(path):
         with open(path) as file:
             kept = json.load(file)
-        book = Book(kept["machine"], kept["rounds"])
+        book = Book(kept["machine"], kept["rounds"], kept.get("apart", False))
         book.others, book.failed = kept["others"], [tuple(entry) for entry in kept["failed"]]
         for result in kept["results"]:
             for kind, values in result["values"].items():
@@ -130,7 +130,8 @@ class Book:
                 on_curves.update(r.name for r in points.values())
         rest = [r for r in self.results.values() if r.name not in on_curves or r.name in LARGE]
         lines = [self.introduction(), *beside(page), "", "## Workloads", "", *table(rest), "", *self.shares_of_loopback(), *FOOT]
-        lines += ["", "## Growth", "", *sections]
+        if sections:
+            lines += ["", "## Growth", "", *sections]
         if self.failed:
             lines += ["## What failed or was left out", "", *self.failures(), ""]
         with open(page, "w") as file:
@@ -140,8 +141,9 @@ class Book:
 
     def introduction(self):
         yardsticks = ["| %s | %s %s |" % (name, short(value), unit) for name, value, unit in self.machine or []]
+        machine = processor() + (APART if self.apart else "")
         return "\n".join([
-            HEAD % (self.rounds, plural(self.rounds), os.cpu_count(), processor(), 100 * self.others), "",
+            HEAD % (self.rounds, plural(self.rounds), os.cpu_count(), machine, 100 * self.others), "",
             "| yardstick | |", "|---|---|", *yardsticks,
         ])
 
@@ -183,9 +185,13 @@ cargo xtask bench --python PYTHON
 ```
 
 `cargo xtask bench --python PYTHON NAME…` measures the workloads whose names contain one of the names and writes nothing;
-`tests/bench/catalogue.py` lists them. `--page docs/benchmarks_KIND.md` writes the page of another kind of machine.
+`tests/bench/catalogue.py` lists them. `--page docs/benchmarks_KIND.md` writes the page of another kind of machine, and
+`--apart` one for which our processes neither share memory nor do without TCP, as if each had a machine of its own.
 
 Machine: %d cores, %s; other processes used %.0f %% of it meanwhile."""
+
+# What follows the machine where our processes were strangers to each other.
+APART = ", every process of ours a user of its own"
 
 FOOT = [
     "The MNIST network is that of TensorFlow's distributed tutorial: 784-100-10, batches of 100, Adam; the parameters are on the",
@@ -196,12 +202,12 @@ FOOT = [
 
 
 def beside(page):
-    """Links to pages of other machines, which have other names in the same folder."""
+    """Links to pages of other machines or conditions, which have other names in the same folder."""
     links = []
     for other in sorted(pathlib.Path(page).resolve().parent.glob("benchmarks*.md")):
         if other.name != os.path.basename(page) and (machine := re.search(r"^Machine: \d+ cores, (.*?);", other.read_text(), re.M)):
             links.append("[%s](%s)" % (machine[1], other.name))
-    return ["", "On other machines: %s." % ", ".join(links)] if links else []
+    return ["", "Other pages: %s." % "; ".join(links)] if links else []
 
 
 def table(results):

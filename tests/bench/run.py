@@ -32,11 +32,12 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))
     processes.adopt_orphans()
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    chosen = [w for w in catalogue.ALL if not arguments.names or any(name in w.name for name in arguments.names)]
+    workloads = catalogue.APART if arguments.apart else catalogue.ALL
+    chosen = [w for w in workloads if not arguments.names or any(name in w.name for name in arguments.names)]
     if not chosen:
-        sys.exit("no workload is called so; there are: %s" % " ".join(w.name for w in catalogue.ALL))
+        sys.exit("no workload is called so; there are: %s" % " ".join(w.name for w in workloads))
     load = Load()
-    book = report.Book(yardsticks.measure(), arguments.rounds)
+    book = report.Book(yardsticks.measure(), arguments.rounds, arguments.apart)
     for number, workload in enumerate(chosen):
         measure_in_turns(workload, "[%d/%d] %s" % (number + 1, len(chosen), workload.name), arguments, book)
         print("\n".join(report.rows(book.of(workload.name))), flush=True)
@@ -86,21 +87,23 @@ def measure(workload, kind, arguments):
 def in_cluster(workload, kind, by_rust, arguments, scratch):
     servers = "theirs" if kind == catalogue.THEIRS else "ours"
     absent = workload.absent.get(kind, ())
-    with Cluster(servers, arguments.binary, workload.jobs, absent, forked=True) as cluster:
+    strangers = processes.Strangers() if arguments.apart else None
+    with Cluster(servers, arguments.binary, workload.jobs, absent, forked=True, strangers=strangers) as cluster:
         if by_rust:
-            yield from rust_client(workload, cluster, arguments.client)
+            yield from rust_client(workload, cluster, arguments.client, strangers)
             return
         cluster.kind, cluster.binary, cluster.scratch = kind, arguments.binary, scratch
         with tf.Graph().as_default():
             yield from workload.run(cluster)
 
 
-def rust_client(workload, cluster, client):
+def rust_client(workload, cluster, client, strangers):
     command = [client, workload.name, "--seconds", str(SECONDS)]
     command += ["--%s_hosts=%s" % (job, ",".join(addresses)) for job, addresses in cluster.addresses.items()]
     if cluster.tasks:
         command += ["--pids", ",".join(str(task.pid) for task in cluster.tasks.values())]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    user = strangers.next() if strangers else {}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **user) as running:
         for line in running.stdout:
             name, value, unit = line.rstrip("\n").split("\t")
             yield name, float(value), unit
@@ -146,6 +149,11 @@ def parse():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=[], help="the same as NAME")
     parser.add_argument("--kinds", default=",".join(KINDS), help="which of %(default)s")
+    parser.add_argument(
+        "--apart",
+        action="store_true",
+        help="as across a network: every process of ours is a user of its own; to be run by root",
+    )
     parser.add_argument("--write", help="the page to write")
     parser.add_argument("--readme", help="a page with a marked place for a few rows")
     parser.add_argument("--keep", help="a file for all values, from which report.py can write the pages again")
@@ -155,6 +163,8 @@ def parse():
     arguments.binary = os.path.abspath(arguments.binary)
     beside = os.path.join(os.path.dirname(arguments.binary), "examples", "bench_client")
     arguments.client = os.path.abspath(arguments.client) if arguments.client else beside if os.path.exists(beside) else None
+    if arguments.apart and os.geteuid() != 0:
+        parser.error("--apart starts processes of several users, for which it must be run by root")
     for file in filter(None, (arguments.binary, arguments.client)):
         if not os.access(file, os.X_OK):
             parser.error("%s is not a program" % file)

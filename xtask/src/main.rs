@@ -39,9 +39,12 @@ enum Verb {
         /// How often each kind of server is measured
         #[arg(long, default_value_t = 3)]
         rounds: u32,
-        /// The page: the main one, or one of another kind of machine, such as docs/benchmarks_intel.md
-        #[arg(long, default_value = bench::MAIN_PAGE)]
-        page: String,
+        /// As across a network: every process of ours is a user of its own; to be run by root
+        #[arg(long)]
+        apart: bool,
+        /// Another page than the main one, such as docs/benchmarks_intel.md for another kind of machine
+        #[arg(long)]
+        page: Option<String>,
         /// Workloads whose names contain one of these; nothing is written then
         only: Vec<String>,
     },
@@ -52,7 +55,9 @@ fn main() -> ExitCode {
         Verb::Codegen { check: false } => codegen::write(root()),
         Verb::Codegen { check: true } => codegen::compare(root()),
         Verb::Check => check::run(root()),
-        Verb::Bench { python, rounds, page, only } => bench::run(root(), &python, rounds, &page, &only),
+        Verb::Bench { python, rounds, apart, page, only } => {
+            bench::run(root(), &python, rounds, apart, page.as_deref(), &only)
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
