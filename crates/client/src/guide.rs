@@ -9,5 +9,5 @@ macro_rules! pages {
 }
 pages! {
     index zh cluster server devices replication async_and_sync monitored_sessions fault_tolerance data launching
-    from_tensorflow_1 benchmarks benchmarks_zen4 benchmarks_intel
+    from_tensorflow_1 benchmarks benchmarks_apart benchmarks_zen4 benchmarks_intel
 }
